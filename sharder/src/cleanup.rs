@@ -26,7 +26,7 @@ use labels::write_all;
 pub(crate) use labels::{change, list};
 pub(crate) use scope::Scope;
 
-use crate::{assign::writes::Writes, pauses::Pauses, release::Releases, resources::Resource, target::Target};
+use crate::{pauses::Pauses, release::Releases, resources::Resource, target::Target, writes::Writes};
 
 /// How long after a ring has gone somebody may still be setting its labels. The longest of these: a review of the webhook
 /// that began before (2 s), a write of the sharder's that was under way (2 s), a policy that puts labels back until the API

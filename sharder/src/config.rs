@@ -49,7 +49,7 @@ pub struct Options {
     /// pods, so loopback would not do.
     #[arg(long, env = "RINGSIDE_ADMIN_LISTEN", value_name = "ADDRESS:PORT", default_value = "[::]:8080")]
     admin_listen: String,
-    /// How often all objects are scanned for what was missed.
+    /// How often the webhook configuration, policies and resource definitions are read again without a change.
     #[arg(long, env = "RINGSIDE_SYNC_PERIOD", value_name = "DURATION", default_value = "5m")]
     sync_period: String,
     /// Tokens (virtual nodes) that a shard has on the hash ring; 100 gives the placement of kubernetes-controller-sharding.

@@ -12,10 +12,11 @@ use ringside_ring::cluster_ring::GroupResource;
 use ringside_runtime::explain::{code, explain};
 use tokio::{sync::watch, time::Instant};
 
-use crate::{
-    assign::{RefusedObjects, Retries, write::is_undone},
-    snapshot::Snapshot,
-};
+mod refusals;
+
+pub(crate) use refusals::{Refusals, RefusedObjects};
+
+use crate::{snapshot::Snapshot, write::is_undone};
 
 /// How soon the sentences about objects are others, while there are any: each change is a write of the status.
 const OBJECTS: Duration = Duration::from_secs(10);
@@ -23,13 +24,13 @@ const OBJECTS: Duration = Duration::from_secs(10);
 /// A part of the work on a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Task {
-    /// The watch on objects without owner.
+    /// The watch on its objects.
     Watch,
-    /// Giving those an owner, children first.
+    /// Giving objects a shard, children first.
     Assign,
-    /// The pass over all objects.
+    /// Asking shards to release objects.
     Drain,
-    /// The pass over all children.
+    /// The watch on what they control, and labels on what follows none of them.
     Children,
 }
 
@@ -57,7 +58,7 @@ pub(crate) struct Faults {
 /// The objects that are refused.
 #[derive(Default)]
 struct Objects {
-    of: BTreeMap<GroupResource, Retries>,
+    of: BTreeMap<GroupResource, Refusals>,
     /// A sentence for each resource, and when it was made.
     told: BTreeMap<GroupResource, String>,
     at: Option<Instant>,
@@ -91,7 +92,7 @@ impl Faults {
     }
 
     /// These objects of the resource could not be written to.
-    pub(crate) fn follow(&self, resource: &GroupResource, objects: &Retries) {
+    pub(crate) fn follow(&self, resource: &GroupResource, objects: &Refusals) {
         self.objects.lock().of.insert(resource.clone(), objects.clone());
     }
 
@@ -113,10 +114,10 @@ impl Faults {
 
     fn of_objects(&self, snapshot: &Snapshot) -> BTreeMap<GroupResource, String> {
         let Objects { of, told, at } = &mut *self.objects.lock();
-        // Without shards none is tried.
-        of.retain(|resource, _| !snapshot.is_vacant() && snapshot.main(resource).is_some());
         if told.is_empty() || at.is_none_or(|at| at.elapsed() >= OBJECTS) {
-            let refused = of.iter().filter_map(|(resource, objects)| {
+            // Without shards none is tried.
+            let tried = of.iter().filter(|(resource, _)| !snapshot.is_vacant() && snapshot.main(resource).is_some());
+            let refused = tried.filter_map(|(resource, objects)| {
                 let RefusedObjects { count, first, why } = objects.refused()?;
                 let which = format!("{count} of them, such as '{}'", first.place());
                 Some((resource.clone(), format!("objects of '{resource}' can't be labelled, {which}: {why}")))
@@ -150,14 +151,6 @@ pub(crate) fn lasts(error: &kube::Error) -> bool {
     is_undone(error) || matches!(code(error), Some(401 | 403 | 404 | 405))
 }
 
-/// Of two errors the one that somebody must do something about, or else the first: what passes by itself does not hide it.
-pub(crate) fn graver(one: Option<kube::Error>, other: Option<kube::Error>) -> Option<kube::Error> {
-    match (one, other) {
-        (Some(one), Some(other)) if lasts(&other) && !lasts(&one) => Some(other),
-        (one, other) => one.or(other),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -169,13 +162,6 @@ mod tests {
 
     fn error(code: u16) -> kube::Error {
         kube::Error::Api(Status::failure("no", "Reason").with_code(code).boxed())
-    }
-
-    #[test]
-    fn what_passes_by_itself_hides_nothing_that_somebody_must_mend() {
-        let graver = |codes: [u16; 2]| code(&graver(Some(error(codes[0])), Some(error(codes[1]))).unwrap()).unwrap();
-        assert_eq!([[500, 403], [403, 500], [403, 404], [500, 503]].map(graver), [403, 403, 403, 500]);
-        assert_eq!(code(&super::graver(None, Some(error(500))).unwrap()), Some(500));
     }
 
     #[test]

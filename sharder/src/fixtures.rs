@@ -9,12 +9,21 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
+use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
 use kube::{Client, client::Body};
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use ringside_ring::labels::LEASE_RING;
 use serde_json::{Value, json};
+
+mod watches;
+
+use self::watches::Watches;
+
+/// What it answers.
+type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 type Interceptor = Box<dyn FnMut(&Asked, &mut BTreeMap<String, Value>) -> Option<StatusCode> + Send>;
 
@@ -35,6 +44,8 @@ struct State {
     asked: Vec<Asked>,
     intercept: Option<Interceptor>,
     version: u64,
+    /// None: who watches is told to list again.
+    watches: Option<Watches>,
     drops_labels: bool,
     puts_labels_back: bool,
     hides_labels: bool,
@@ -71,9 +82,28 @@ impl FakeApi {
         Client::new(service, "default")
     }
 
+    /// A server that shows changes to who watches, and gives each change a version.
+    pub(crate) fn live() -> Self {
+        let this = Self::default();
+        this.0.lock().watches = Some(Watches::default());
+        this
+    }
+
+    /// From now on watches show nothing of a collection, until they are to show it all.
+    pub(crate) fn hold_watches_on(&self, collection: &str, holds: bool) {
+        self.0.lock().watches.iter_mut().for_each(|watches| watches.hold(collection, holds));
+    }
+
     /// Stores an object.
-    pub(crate) fn put(&self, path: &str, object: Value) {
-        self.0.lock().objects.insert(path.to_owned(), object);
+    pub(crate) fn put(&self, path: &str, mut object: Value) {
+        let state = &mut *self.0.lock();
+        if let Some(watches) = &mut state.watches {
+            state.version += 1;
+            object["metadata"]["resourceVersion"] = json!((1_000 + state.version).to_string());
+            let kind = if state.objects.contains_key(path) { "MODIFIED" } else { "ADDED" };
+            watches.show(kind, path, &object);
+        }
+        state.objects.insert(path.to_owned(), object);
     }
 
     /// The object at this path as it is now.
@@ -83,7 +113,13 @@ impl FakeApi {
 
     /// Deletes an object, as somebody else.
     pub(crate) fn remove(&self, path: &str) {
-        self.0.lock().objects.remove(path);
+        let state = &mut *self.0.lock();
+        let gone = state.objects.remove(path);
+        state.version += 1;
+        if let (Some(watches), Some(mut gone)) = (&mut state.watches, gone) {
+            gone["metadata"]["resourceVersion"] = json!((1_000 + state.version).to_string());
+            watches.show("DELETED", path, &gone);
+        }
     }
 
     /// Looks at each request before it is carried out; may change the store, or answer with a failure.
@@ -119,11 +155,6 @@ impl FakeApi {
         self.0.lock().takes.insert((method, path.to_owned()), takes);
     }
 
-    /// From now on lists take this long, and show what was there when they began.
-    pub(crate) fn slow_lists(&self, list_takes: Duration) {
-        self.0.lock().list_takes = list_takes;
-    }
-
     /// What was asked, in order.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.0.lock().asked.clone()
@@ -135,7 +166,7 @@ impl FakeApi {
         writes.map(|asked| format!("{} {}", asked.method, asked.path)).collect()
     }
 
-    async fn carry_out(&self, asked: Asked) -> Response<Body> {
+    async fn carry_out(&self, asked: Asked) -> Answer {
         let takes = self.0.lock().takes.get(&(asked.method.clone(), asked.path.clone())).copied().unwrap_or_default();
         let write_takes = self.0.lock().write_takes.max(takes);
         if asked.method == Method::GET || write_takes.is_zero() {
@@ -156,7 +187,7 @@ impl FakeApi {
         write.await.unwrap()
     }
 
-    fn answer(&self, asked: &Asked) -> Response<Body> {
+    fn answer(&self, asked: &Asked) -> Answer {
         let state = &mut *self.0.lock();
         state.asked.push(asked.clone());
         let State { objects, intercept, .. } = state;
@@ -164,6 +195,7 @@ impl FakeApi {
             return failure(status);
         }
         match asked.method {
+            Method::GET if asked.query.contains("watch=true") && state.watches.is_some() => state.watch(asked),
             // Whoever watches is told to list again, and so sees what changes.
             Method::GET if asked.query.contains("watch=true") => {
                 let gone = json!({"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410});
@@ -178,7 +210,8 @@ impl FakeApi {
                         .map(|(_, object)| object)
                         .filter(|object| is_selected(&asked.query, object))
                         .collect();
-                    success(&json!({"metadata": {"resourceVersion": "1"}, "items": items}))
+                    let version = if state.watches.is_some() { 1_000 + state.version } else { 1 };
+                    success(&json!({"metadata": {"resourceVersion": version.to_string()}, "items": items}))
                 }
                 None => failure(StatusCode::NOT_FOUND),
             },
@@ -233,7 +266,20 @@ fn is_selected(query: &str, object: &Value) -> bool {
 }
 
 impl State {
-    fn create(&mut self, path: String, asked: &Asked) -> Response<Body> {
+    /// All there is as added, where that is asked for, and then what changes.
+    fn watch(&mut self, asked: &Asked) -> Answer {
+        let shown = asked.query.contains("sendInitialEvents=true").then(|| {
+            let of_collection = self.objects.iter().filter(|(path, _)| contains(&asked.path, path));
+            of_collection.map(|(_, object)| object.clone()).collect()
+        });
+        let version = 1_000 + self.version;
+        match &mut self.watches {
+            Some(watches) => watches.open(&asked.path, shown, version),
+            None => failure(StatusCode::GONE),
+        }
+    }
+
+    fn create(&mut self, path: String, asked: &Asked) -> Answer {
         if self.objects.contains_key(&path) {
             return failure(StatusCode::CONFLICT);
         }
@@ -242,11 +288,14 @@ impl State {
         object["metadata"]["resourceVersion"] = json!((1_000 + self.version).to_string());
         object["metadata"]["uid"] = json!(format!("uid-{}", self.version));
         let answer = success(&object);
+        if let Some(watches) = &mut self.watches {
+            watches.show("ADDED", &path, &object);
+        }
         self.objects.insert(path, object);
         answer
     }
 
-    fn write(&mut self, asked: &Asked) -> Response<Body> {
+    fn write(&mut self, asked: &Asked) -> Answer {
         let Some(stored) = self.objects.get_mut(&asked.path) else { return failure(StatusCode::NOT_FOUND) };
         let before = stored["metadata"]["labels"].clone();
         let object = &mut stored.clone();
@@ -278,6 +327,9 @@ impl State {
             self.version += 1;
             object["metadata"]["resourceVersion"] = json!((1_000 + self.version).to_string());
             *stored = object.clone();
+            if let Some(watches) = &mut self.watches {
+                watches.show("MODIFIED", &asked.path, object);
+            }
         }
         if self.hides_labels {
             object["metadata"].as_object_mut().unwrap().remove("labels");
@@ -286,11 +338,11 @@ impl State {
     }
 }
 
-fn success(body: &Value) -> Response<Body> {
-    Response::new(Body::from(serde_json::to_vec(body).unwrap()))
+fn success(body: &Value) -> Answer {
+    Response::new(Full::new(Bytes::from(serde_json::to_vec(body).unwrap())).boxed_unsync())
 }
 
-fn failure(status: StatusCode) -> Response<Body> {
+fn failure(status: StatusCode) -> Answer {
     let reason = status.canonical_reason().unwrap_or_default().replace(' ', "");
     let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": "as the test wishes", "reason": reason, "code": status.as_u16()});

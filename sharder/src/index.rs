@@ -14,9 +14,7 @@
 //! | `feed`, `sources`, `repair` | list and watch; which of these; lists of a part |
 //! | `progress` | whether a watch has shown all that there was at some moment |
 
-#![allow(dead_code, unused_imports, reason = "nothing is fed from here yet; removed when the queue is")]
-
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use parking_lot::Mutex;
@@ -25,12 +23,13 @@ use ringside_ring::{RingLabels, partition::group_of};
 mod counts;
 mod family;
 mod feed;
+mod lone;
 mod names;
 mod namespaces;
 mod objects;
 mod progress;
 mod record;
-mod repair;
+pub(crate) mod repair;
 mod sources;
 mod state;
 mod table;
@@ -38,10 +37,11 @@ mod table;
 mod tests;
 
 pub(crate) use self::{
-    counts::{Lone, OfShard},
-    objects::{Drain, Member, Object, Objects, Role, Selected, Shard},
+    lone::Lone,
+    objects::{Object, Objects, Role, Selected, Shard},
     progress::{Mark, Progress},
     record::{ResourceId, Slot},
+    repair::{ChildrenOf, SharedLists},
     sources::{Mode, Scope, Source, Sources},
 };
 use self::{
@@ -104,18 +104,9 @@ pub(crate) trait Observer: Send + Sync {
     /// The family of a root changed, or an object without known root did.
     fn changed(&self, objects: Objects<'_>, slot: Slot);
     /// The object of a slot is gone. Another one may have the slot from now on.
-    fn removed(&self, slot: Slot);
+    fn removed(&self, slot: Slot, uid: Option<&str>);
     /// A list or watch of a resource failed, or works again.
     fn watched(&self, resource: ResourceId, error: Option<&kube::Error>);
-}
-
-/// Where an object was shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// In a watch, or in the list that it begins with.
-    Feed,
-    /// In another list, which may show an older state than the watch did already.
-    Repair,
 }
 
 /// Which objects a list shows.
@@ -130,7 +121,7 @@ pub(crate) enum Part {
 #[derive(Default)]
 struct Changes {
     changed: Vec<Slot>,
-    removed: Vec<Slot>,
+    removed: Vec<(Slot, Option<String>)>,
 }
 
 /// The objects of one ring.
@@ -167,8 +158,27 @@ impl Index {
     }
 
     /// Takes in an object that was shown; returns whether it is the ring's.
-    pub(crate) fn apply(&self, resource: ResourceId, seen: &ObjectMeta, from: Origin) -> bool {
-        self.update(|state, changes| state.apply(resource, seen, from, changes))
+    pub(crate) fn apply(&self, resource: ResourceId, seen: &ObjectMeta) -> bool {
+        self.update(|state, changes| state.apply(resource, seen, changes))
+    }
+
+    /// Takes in an object that was read or written, if it is known.
+    pub(crate) fn refresh(&self, resource: ResourceId, seen: &ObjectMeta) {
+        self.update(|state, changes| {
+            let uid = Uid::parse(seen.uid.as_deref().unwrap_or_default()).0;
+            if state.table.find(resource, uid).is_some() {
+                state.apply(resource, seen, changes);
+            }
+        });
+    }
+
+    /// The API server's time went back: what a scope shows next may be of earlier versions.
+    pub(crate) fn went_back(&self, resource: ResourceId, scope: &Scope) {
+        let state = &mut *self.state.lock();
+        let namespaces = listed(state, scope);
+        for record in state.table.iter_mut().filter(|record| is_listed(record, resource, &namespaces, Part::All)) {
+            record.version = 0;
+        }
     }
 
     /// An object is gone: a watch shows that, or the API server answers 404 for this uid.
@@ -213,23 +223,47 @@ impl Index {
     /// A namespace is selected from now on, or not any more: then objects without labels are forgotten. The objects of one that is
     /// selected anew have to be listed.
     pub(crate) fn select(&self, namespace: &str, selected: Option<bool>) {
-        self.update(|state, changes| {
-            let Some(number) = state.namespaces.find(namespace) else { return };
-            state.namespaces.select(number, selected);
-            let of_namespace = state.table.iter().filter(|(_, record)| record.namespace() == number);
-            let of_namespace: Vec<_> = of_namespace.map(|(slot, record)| (slot, *record)).collect();
-            for (slot, record) in of_namespace {
-                let is_labelled = record.shard != ShardValue::NONE || record.is(Flag::Drained);
-                if selected == Some(false) && !is_labelled {
-                    state.remove(slot, changes);
-                } else {
-                    changes.changed.push(slot);
-                }
-            }
+        self.select_each(vec![(namespace.to_owned(), selected)]);
+    }
+
+    /// The same of several namespaces, by one walk.
+    pub(crate) fn select_each(&self, selections: Vec<(String, Option<bool>)>) {
+        let changed: HashSet<u32> = self.update(|state, _| {
+            let known = |(namespace, selected): (String, _)| {
+                let number = state.namespaces.find(&namespace)?;
+                state.namespaces.select(number, selected);
+                Some(number)
+            };
+            selections.into_iter().filter_map(known).collect()
         });
+        if changed.is_empty() {
+            return;
+        }
+        let mut chunks = 0..;
+        while let Some(chunk) = chunks.next().filter(|chunk| *chunk < self.state.lock().table.chunks()) {
+            self.update(|state, changes| {
+                let of_namespaces =
+                    state.table.in_chunk(chunk).filter(|(_, record)| changed.contains(&record.namespace()));
+                let of_namespaces = of_namespaces.map(|(slot, record)| {
+                    let is_labelled = record.shard != ShardValue::NONE || record.is(Flag::Drained);
+                    // The number may be another namespace's by now.
+                    let is_left = state.namespaces.is_selected(record.namespace()) == Some(false);
+                    (slot, is_left && !is_labelled)
+                });
+                for (slot, is_forgotten) in of_namespaces.collect::<Vec<_>>() {
+                    if is_forgotten {
+                        state.remove(slot, changes);
+                    } else {
+                        changes.changed.push(slot);
+                        changes.changed.extend(Objects(state).root(slot));
+                    }
+                }
+            });
+        }
     }
 
     /// How many bytes what is known takes up, by and large.
+    #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         let state = &*self.state.lock();
         let texts = state.shards.bytes() + state.namespaces.bytes() + state.drains.capacity() * 64;
@@ -239,7 +273,7 @@ impl Index {
     fn update<T>(&self, change: impl FnOnce(&mut State, &mut Changes) -> T) -> T {
         let (state, mut changes) = (&mut *self.state.lock(), Changes::default());
         let result = change(state, &mut changes);
-        changes.removed.into_iter().for_each(|slot| self.observer.removed(slot));
+        changes.removed.into_iter().for_each(|(slot, uid)| self.observer.removed(slot, uid.as_deref()));
         changes.changed.sort_unstable();
         changes.changed.dedup();
         let objects = Objects(state);

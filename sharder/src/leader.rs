@@ -16,12 +16,8 @@ use tokio::{
 };
 
 use crate::{
-    assign::writes::AllWrites,
-    census::Census,
     cleanup::departed::{Departed, Leaving},
     config::Injector,
-    distribute::distribute,
-    drains::Drains,
     faults::Faults,
     fence::{self, Fences, Keeper},
     injector,
@@ -32,8 +28,10 @@ use crate::{
     notices::Notices,
     pauses::Pauses,
     probe::{self, Home, Verdicts, WebhookModes},
+    reconcile::{Known, distribute},
     rings::{self, ClientConfig, Support, Told, Trust, reconcile},
     snapshot::{Snapshot, Snapshots},
+    writes::AllWrites,
 };
 
 /// What leading needs.
@@ -226,8 +224,7 @@ impl Leader {
         let (snapshots, latest) = watch::channel(snapshot.clone());
         let objects = snapshot.status.as_ref().and_then(|status| status.objects.as_ref());
         let since = objects.and_then(|objects| objects.unassigned_since.as_ref()).map(|since| since.0.into());
-        let (drains, census, faults) =
-            (Drains::default(), Census::after(snapshot.spec.families().keys(), since), Faults::default());
+        let (known, faults) = (Known::after(since), Faults::default());
         let (leftovers, asked) = (Leftovers::default(), Verdicts::default());
         let told = Told {
             client: self.client.clone(),
@@ -237,8 +234,7 @@ impl Leader {
             faults: faults.clone(),
             leftovers: leftovers.clone(),
             fences: self.fences.clone(),
-            drains: drains.clone(),
-            census: census.clone(),
+            known: known.clone(),
             reach: self.reach.clone(),
             modes: self.modes.clone(),
             asked: asked.clone(),
@@ -259,7 +255,7 @@ impl Leader {
         };
         let fenced = fence::keep(keeper, latest.clone());
         let withdrawn = withdraw(self.client.clone(), self.writes.clone(), leftovers, latest.clone());
-        let distributed = distribute(Self { reach: asked, ..self.clone() }, latest, (drains, census), faults);
+        let distributed = distribute(Self { reach: asked, ..self.clone() }, latest, known, faults);
         let task = tasks.spawn(async move {
             if let Some(before) = before {
                 before.stop().await;

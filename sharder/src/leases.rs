@@ -16,7 +16,7 @@ use ringside_ring::{
     labels::{LEASE_ADMITTED, LEASE_RING, LEASE_RING_GENERATION, LEASE_TOKEN_POD, LEASE_WEIGHT},
 };
 use ringside_runtime::clock::{Boottime, SharedClock, sleep_until};
-use tokio::{sync::watch as channel, time::timeout};
+use tokio::sync::watch as channel;
 
 mod act;
 mod book;
@@ -33,9 +33,6 @@ pub(crate) use hold::Hold;
 pub(crate) use watch::follow;
 
 use book::{Answer, Book, Change, LeaseKey, OfRing};
-
-/// How long it is waited for that the sharder holds a Lease: longer than one is left alone.
-const HELD_WITHIN: Duration = hold::REST.saturating_add(Duration::from_secs(3));
 
 /// Where a shard is, by its Lease.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -193,38 +190,26 @@ impl Leases {
         of_shard.filter(|seen| seen.facts.held_by_shard).map(|seen| Grace::promised(&seen.lease)).min().flatten()
     }
 
-    /// The time on the clock that neither steps nor stops.
-    pub(crate) fn now(&self) -> Moment {
-        self.clock.now()
+    /// Tells when there may be something to do about a Lease, or when one is held.
+    pub(crate) fn attention(&self) -> channel::Receiver<()> {
+        self.attention.subscribe()
     }
 
-    /// Waits until the sharder holds the Lease of a shard that is gone. None where the shard is not gone, as far as this replica
-    /// knows, or where the Lease can't be held for now.
-    pub(crate) async fn hold(&self, ring: &RingName, shard: &str) -> Option<Hold> {
-        let mut changes = self.attention.subscribe();
-        let held = async {
-            loop {
-                changes.borrow_and_update();
-                let is_news = {
-                    let (mut book, now) = (self.book.lock(), self.clock.now());
-                    let keys = book.to_hold(ring, shard, now)?;
-                    if let Some(held) = book.holds.all(&keys, now) {
-                        return Some(Hold::new(shard, held, &self.clock, &self.attention));
-                    }
-                    let is_news = book.holds.want((ring.clone(), shard.to_owned()), now);
-                    // The objects are tried again after a pause, as the Lease is.
-                    if keys.iter().any(|key| book.refusals.until(key).is_some_and(|until| now < until)) {
-                        return None;
-                    }
-                    is_news
-                };
-                if is_news {
-                    self.attention.send_replace(());
-                }
-                changes.changed().await.ok()?;
+    /// The hold on the Lease of a shard that is gone, under which the object of this uid may be taken. None where the shard is not
+    /// gone, as far as this replica knows, or where there is none now: then it has been asked for.
+    pub(crate) fn hold(&self, ring: &RingName, shard: &str, uid: &str) -> Option<Hold> {
+        let is_news = {
+            let (mut book, now) = (self.book.lock(), self.clock.now());
+            let keys = book.to_hold(ring, shard, now)?;
+            if let Some(held) = book.holds.all(&keys, uid, now) {
+                return Some(Hold::new(shard, held, &self.clock, &self.attention));
             }
+            book.holds.want((ring.clone(), shard.to_owned()), now)
         };
-        timeout(HELD_WITHIN, held).await.ok().flatten()
+        if is_news {
+            self.attention.send_replace(());
+        }
+        None
     }
 
     /// Asks the API server itself whether a shard takes part in partitioning now.

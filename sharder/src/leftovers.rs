@@ -19,13 +19,13 @@ mod register;
 pub(crate) use register::Leftovers;
 
 use crate::{
-    assign::writes::{AllWrites, Writes},
     cleanup::{SETTLED, Scope, change},
     pauses::Pauses,
     queue::limiter::Priority,
     release::Releases,
     resources::{RETRY as LOOKED_UP, Resource, Unusable},
     snapshot::Snapshot,
+    writes::{AllWrites, Writes},
 };
 
 /// What was not served for so long is gone: it has been looked up a few times since.

@@ -3,25 +3,22 @@
 //! It carries out what `ringside-ring` decides. Arrows between its rooms point one way:
 //!
 //! ```text
-//! config → leases → snapshot → assign → rebalance → distribute → leader → run
-//!                      ├─────→ rings  ───────────────────────────↗       ↗
-//!                      ├─────→ cleanup ──────────────────────────↗      ↗
-//!                      └─────→ webhook ─────────────────────────────────
+//! config → leases → snapshot → index → reconcile → leader → run
+//!                      ├─────→ rings  ──────────────↗       ↗
+//!                      ├─────→ cleanup ─────────────↗      ↗
+//!                      └─────→ webhook ────────────────────
 //! ```
 //!
 //! `command` is what the program `ringside` runs: `cleanup` alone, and `plan`, which only says what `run` would do.
 //!
 //! Every replica runs the watches and the webhook; one of them leads and does the rest (`leader`).
 
-mod assign;
 mod candidate;
 mod cel;
-mod census;
 mod child;
 mod cleanup;
 mod command;
 mod config;
-mod distribute;
 mod drains;
 mod faults;
 mod fence;
@@ -41,19 +38,21 @@ mod news;
 mod notices;
 mod observe;
 mod owners;
+mod pages;
 mod pauses;
 mod probe;
 mod queue;
-mod rebalance;
+mod reconcile;
 mod release;
 mod resources;
 mod rings;
 mod rolls;
 mod run;
 mod snapshot;
-mod survey;
 mod target;
 mod webhook;
+mod write;
+mod writes;
 
 #[cfg(any(test, fuzzing))]
 pub use webhook::fuzzing;

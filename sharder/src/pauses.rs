@@ -1,8 +1,6 @@
-//! Pauses between attempts at something that must work in the end, and times that may never come.
+//! Pauses between attempts at something that must work in the end.
 
 use std::time::Duration;
-
-use tokio::time::{Instant, sleep_until};
 
 /// The first pause, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
@@ -20,13 +18,5 @@ impl Pauses {
     pub(crate) async fn next(&mut self) {
         tokio::time::sleep(self.0).await;
         self.0 = (self.0 * 2).min(PAUSES[1]);
-    }
-}
-
-/// Waits until then; for ever if that is never.
-pub(crate) async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }

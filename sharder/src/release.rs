@@ -9,15 +9,15 @@ use kube::Client;
 use ringside_ring::{RingLabels, ShardName, decide::Action, patch};
 
 use crate::{
-    assign::{
-        PARALLEL, Scope,
-        write::{Outcome, write},
-        writes::Writes,
-    },
     move_id::move_id,
     resources::Resource,
     target::Target,
+    write::{Outcome, write},
+    writes::Writes,
 };
+
+/// Objects written to at once.
+pub(crate) const PARALLEL: usize = 32;
 
 /// The objects of one resource that lose their labels.
 #[derive(Clone, Copy)]
@@ -29,11 +29,6 @@ pub(crate) struct Releases<'a> {
 }
 
 impl<'a> Releases<'a> {
-    /// Those of a resource of the scope's ring.
-    pub(crate) fn of(scope: &'a Scope, resource: &'a Resource) -> Self {
-        Self { client: &scope.client, writes: &scope.writes, labels: &scope.snapshot.labels, resource }
-    }
-
     /// Does what is next with one object.
     pub(crate) async fn one(
         self,

@@ -18,7 +18,6 @@ use ringside_runtime::{
 use tokio::{net::TcpListener, sync::watch};
 
 use crate::{
-    assign::writes::AllWrites,
     candidate::{free_from_who_is_gone, holder_of},
     cleanup::departed::Departed,
     config::{CertificateSource, Config},
@@ -33,6 +32,7 @@ use crate::{
         certificates::{self, Lifetimes, follow_files, server_names},
         server::{ENDS_WITHIN, Reviewer, serve},
     },
+    writes::AllWrites,
 };
 
 /// How long a request may go without any byte of an answer. The API server gives up on its own after 34 s (CONTROL-PLANE, 13).

@@ -240,20 +240,9 @@ impl Snapshot {
         long.map(|(main, _)| main.to_string()).collect()
     }
 
-    /// The main resources whose objects are distributed now.
-    pub(crate) fn distributed(&self) -> impl Iterator<Item = &Main> {
-        self.mains.iter().filter(|main| !self.withholds(main))
-    }
-
     /// Whether objects of the resource, and what they control, are given to nobody yet.
     pub(crate) fn withholds(&self, main: &Main) -> bool {
         self.withheld.contains(&main.resource.id)
-    }
-
-    /// Whether both ask for the same fence, and give the objects of the same resources to somebody already: where one is
-    /// not served there are none, whatever its fence is like.
-    pub(crate) fn fences_alike(&self, other: &Self) -> bool {
-        self.spec.fence == other.spec.fence && self.distributed().eq(other.distributed())
     }
 
     /// Whether no shard takes part, so that nothing can be given to anybody.
@@ -317,28 +306,6 @@ impl Snapshot {
             Action::Assign { to, .. } => Some(to),
             _ => None,
         }
-    }
-
-    /// Whether objects are to leave available shards that were right in `earlier`: a shard came, or weighs more or less, one
-    /// is ready again that was passed over, or a controller works again, or is absent.
-    pub(crate) fn takes_from_those_of(&self, earlier: &Self) -> bool {
-        let (now, before) = (&self.members, &earlier.members);
-        let is_new =
-            |shard: &ShardName, is: fn(&Members, &str) -> bool| is(now, shard.as_str()) && !is(before, shard.as_str());
-        self.hash_ring().takes_from_those_of(earlier.hash_ring())
-            || now.available().any(|it| is_new(it, Members::may_take_over) || is_new(it, Members::is_relieved))
-    }
-
-    /// Whether objects stay where they are here until something is known that `later` knows: whether a shard is back or
-    /// gone, or stays, or that no Pods are being replaced any more.
-    pub(crate) fn is_decided_by(&self, later: &Self) -> bool {
-        if self.members.are_replaced() && !later.members.are_replaced()
-            || !self.members.unstable().is_subset(later.members.unstable())
-        {
-            return true;
-        }
-        let mut late = self.members.available().filter(|shard| !self.members.may_receive(shard.as_str()));
-        late.any(|shard| !later.members.is_available(shard.as_str()) || later.members.may_receive(shard.as_str()))
     }
 }
 

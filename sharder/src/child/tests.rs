@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use http::Method;
 use serde_json::{Value, json};
@@ -8,90 +8,90 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::{
-    assign::{
-        process,
-        tests::{SECRETS, object, owned, owner_and_child, path, scope, target},
-    },
     fixtures::FakeApi,
+    reconcile::tests::{SECRETS, object, owned, path},
+    resources::Object,
+    snapshot::tests::snapshot,
 };
 
-fn shard_of(api: &FakeApi, scope: &Scope, path: &str) -> Value {
-    api.get(path).unwrap()["metadata"]["labels"][&scope.snapshot.labels.shard].clone()
+fn labels() -> RingLabels {
+    snapshot().labels
 }
 
-/// Brings the Secret `c`, as it is now, to a shard.
-async fn bring_to(api: &FakeApi, scope: &Scope, shard: &str) -> Result<bool, kube::Error> {
-    let child = target(scope, &api.get(&path(SECRETS, "c")).unwrap());
-    bring(scope, &scope.main.controlled[0], child, &shard.parse().unwrap()).await
+fn secrets() -> Arc<Resource> {
+    snapshot().mains[0].controlled[0].clone()
+}
+
+fn seen(object: &Value) -> Target {
+    let object: Object = serde_json::from_value(object.clone()).unwrap();
+    Target::of(&object.metadata, &labels())
+}
+
+fn shard(api: &FakeApi) -> Value {
+    api.get(&path(SECRETS, "c")).unwrap()["metadata"]["labels"][&labels().shard].clone()
+}
+
+/// Brings the Secret `c`, as it was seen, to a shard.
+async fn bring_seen(api: &FakeApi, seen: Target, shard: &str) -> Result<(), kube::Error> {
+    bring(&Writes::default(), (&api.client(), &secrets()), &labels(), seen, &shard.parse().unwrap()).await
+}
+
+/// The same, as it is now.
+async fn bring_to(api: &FakeApi, shard: &str) -> Result<(), kube::Error> {
+    bring_seen(api, seen(&api.get(&path(SECRETS, "c")).unwrap()), shard).await
 }
 
 /// The leader that sent it has lost its lead, and the next one has brought the child there as well, and back.
 #[tokio::test(start_paused = true)]
 async fn a_write_that_lands_late_changes_nothing_of_a_child_that_was_moved_and_brought_back_since() {
-    let api = FakeApi::default();
-    let scope = scope(&api);
-    let child = path(SECRETS, "c");
-    api.put(&child, owned(object(&scope, "c", Some("a")), "o"));
+    let (api, child) = (FakeApi::default(), path(SECRETS, "c"));
+    api.put(&child, owned(object(&labels(), "c", Some("a")), "o"));
     let hangs = Duration::from_secs(34);
     api.slow(Method::PATCH, &child, hangs);
-    let cut_off = tokio::time::timeout(Duration::from_secs(1), bring_to(&api, &scope, "b")).await;
-    assert!(cut_off.is_err());
+    assert!(tokio::time::timeout(Duration::from_secs(1), bring_to(&api, "b")).await.is_err());
     api.slow(Method::PATCH, &child, Duration::ZERO);
     for shard in ["b", "a"] {
-        assert!(bring_to(&api, &scope, shard).await.unwrap());
+        bring_to(&api, shard).await.unwrap();
     }
     let carried_out = api.writes().len();
     sleep(hangs).await;
     assert_eq!(api.writes().len(), carried_out + 1, "the late one as well");
-    assert_eq!(shard_of(&api, &scope, &child), "a");
+    assert_eq!(shard(&api), "a");
 }
 
 /// Its controller writes its status while it is moved, as often as that is said.
-async fn moved_while_it_changes(times: usize) -> (FakeApi, Scope, Vec<Target>, [String; 2]) {
-    let api = FakeApi::default();
-    let scope = scope(&api);
-    let (_, main, child) = owner_and_child(&api, &scope, "a", "gone");
-    let owner = target(&scope, &api.get(&main).unwrap());
-    let (of_child, mut left, mut version) = (child.clone(), times, 100);
+async fn moved_while_it_changes(times: usize) -> (FakeApi, bool) {
+    let (api, child) = (FakeApi::default(), path(SECRETS, "c"));
+    api.put(&child, owned(object(&labels(), "c", Some("gone")), "o"));
+    let (mut left, mut version) = (times, 100);
     api.intercept(move |asked, objects| {
-        if asked.method == Method::PATCH && asked.path == of_child && left > 0 {
+        if asked.method == Method::PATCH && left > 0 {
             (left, version) = (left - 1, version + 1);
             objects.get_mut(&asked.path).unwrap()["metadata"]["resourceVersion"] = json!(version.to_string());
         }
         None
     });
-    let again = process(&scope, vec![owner]).await;
-    (api, scope, again, [main, child])
+    let moved = bring_to(&api, "a").await.is_ok();
+    (api, moved)
 }
 
 #[tokio::test]
-async fn a_child_that_changes_at_some_attempts_is_moved_before_its_owner() {
-    let (api, scope, again, [main, child]) = moved_while_it_changes(4).await;
-    assert_eq!(again, vec![]);
-    assert_eq!([&main, &child].map(|path| shard_of(&api, &scope, path)), ["a", "a"]);
-    assert_eq!(api.writes().last(), Some(&format!("PATCH {main}")));
-}
-
-#[tokio::test]
-async fn the_owner_of_a_child_that_changes_at_each_attempt_waits_and_both_are_moved_later() {
-    let (api, scope, again, [main, child]) = moved_while_it_changes(7).await;
-    assert_eq!(again.len(), 1);
-    assert_eq!([&main, &child].map(|path| shard_of(&api, &scope, path)), [Value::Null, json!("gone")]);
-    assert_eq!(process(&scope, again).await, vec![]);
-    assert_eq!([&main, &child].map(|path| shard_of(&api, &scope, path)), ["a", "a"]);
+async fn a_child_that_changes_at_some_attempts_is_moved_and_one_that_changes_at_each_waits() {
+    for (times, moves) in [(4, true), (7, false)] {
+        let (api, moved) = moved_while_it_changes(times).await;
+        assert_eq!((moved, shard(&api)), (moves, json!(if moves { "a" } else { "gone" })));
+    }
 }
 
 #[tokio::test]
 async fn a_child_that_another_owner_has_adopted_meanwhile_stays_where_it_is() {
     let api = FakeApi::default();
-    let scope = scope(&api);
-    let child = path(SECRETS, "c");
-    let seen = target(&scope, &owned(object(&scope, "c", Some("a")), "o"));
-    let mut adopted = owned(object(&scope, "c", Some("a")), "other");
+    let before = seen(&owned(object(&labels(), "c", Some("a")), "o"));
+    let mut adopted = owned(object(&labels(), "c", Some("a")), "other");
     adopted["metadata"]["resourceVersion"] = json!("8");
-    api.put(&child, adopted);
-    assert!(!bring(&scope, &scope.main.controlled[0], seen, &"b".parse().unwrap()).await.unwrap());
-    assert_eq!(shard_of(&api, &scope, &child), "a");
+    api.put(&path(SECRETS, "c"), adopted);
+    bring_seen(&api, before, "b").await.unwrap();
+    assert_eq!(shard(&api), "a");
 }
 
 #[test]
@@ -102,4 +102,24 @@ fn a_child_with_a_drain_label_is_with_nobody() {
         is_with(&child(Some("b")), &shard) && !is_with(&child(Some("a")), &shard) && !is_with(&child(None), &shard)
     );
     assert!(!is_with(&Target { drain: Some("m".into()), ..child(Some("b")) }, &shard));
+}
+
+/// Its owner has moved on with it, which the view of the owner does not show yet.
+#[tokio::test]
+async fn a_child_that_has_changed_since_its_owner_was_seen_is_not_brought_to_where_that_was() {
+    let (api, child) = (FakeApi::default(), path(SECRETS, "c"));
+    api.put(&child, owned(object(&labels(), "c", Some("b")), "o"));
+    let before = seen(&api.get(&child).unwrap());
+    let (of_child, label) = (child.clone(), labels().shard);
+    api.intercept(move |asked, objects| {
+        if asked.method == Method::PATCH {
+            let metadata = &mut objects.get_mut(&of_child).unwrap()["metadata"];
+            metadata["labels"][&label] = json!("c");
+            metadata["resourceVersion"] = json!("8");
+        }
+        None
+    });
+    let to = "a".parse().unwrap();
+    bring_as_seen(&Writes::default(), (&api.client(), &secrets()), &labels(), before, &to).await.unwrap();
+    assert_eq!(shard(&api), "c");
 }

@@ -12,9 +12,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{Cleanup, Scope, Tallies, belongings};
 use crate::{
-    assign::writes::{AllWrites, Writes},
     queue::limiter::Priority,
     snapshot::{Snapshot, Snapshots},
+    writes::{AllWrites, Writes},
 };
 
 /// With growing pauses these are some minutes: enough for an API server that restarts.
@@ -151,9 +151,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        assign::tests::{CONFIG_MAPS, path},
         cleanup::SETTLED,
         fixtures::FakeApi,
+        reconcile::tests::{CONFIG_MAPS, path},
         snapshot::tests::{example_spec, resource, ring, snapshot_of},
     };
 

@@ -6,7 +6,7 @@ use ringside_ring::{RingLabels, ShardName, decide::Action};
 
 use super::{Scope, Tally};
 use crate::{
-    assign::{BATCH, children::pages_of},
+    pages::{PAGE, pages_of},
     release::Releases,
     resources::Resource,
     target::Target,
@@ -22,7 +22,7 @@ fn pages(
     let (api, labels) = (resource.objects(client, None), labels.clone());
     let selectors = [labels.shard.clone(), format!("!{},{}", labels.shard, labels.drain)];
     stream::iter(selectors).flat_map(move |selector| {
-        let parameters = ListParams::default().limit(u32::try_from(BATCH).unwrap_or(u32::MAX)).labels(&selector);
+        let parameters = ListParams::default().limit(u32::try_from(PAGE).unwrap_or(u32::MAX)).labels(&selector);
         pages_of(api.clone(), labels.clone(), parameters)
     })
 }

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    assign::tests::{CONFIG_MAPS, SECRETS, path},
     fixtures::FakeApi,
+    reconcile::tests::{CONFIG_MAPS, SECRETS, path},
     snapshot::{belonging_labels, tests::resource},
 };
 

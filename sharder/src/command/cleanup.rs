@@ -13,12 +13,12 @@ use tokio::time::{Instant, sleep};
 
 use super::report::Report;
 use crate::{
-    assign::writes::Writes,
     cleanup::{
         self, Scope, Tallies, Tally, belongings, lease,
         templates::{self, Holder},
     },
     resources::{self, Resource},
+    writes::Writes,
 };
 
 /// How long a ring may take to go: it does at once, but for finalizers that others set.

@@ -4,6 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use tokio::time::Instant;
 
+use super::lone::Lone;
 use super::record::{Flag, Place, Record, ResourceId, ShardValue, Slot, Uid};
 
 /// What Kubernetes puts into each namespace. No controller is without it, so it is not counted.
@@ -47,12 +48,22 @@ struct OfResource {
     unassigned: u32,
     /// Lone objects with labels of the ring, which have records.
     lone: u32,
-    /// Lone objects without, which have none: a part of the uid, the namespace, and whether the list under way has shown it.
-    unlabelled_lone: HashMap<u64, (u32, bool)>,
+    /// Lone objects without, which have none, by a part of the uid.
+    unlabelled_lone: HashMap<u64, Unlabelled>,
     /// The part of the uid of one of them, and where it is.
     example: Option<(u64, String)>,
     /// Since when roots are unassigned, in tenths of a second since the index began.
     since: HashMap<Slot, u32>,
+}
+
+/// A lone object without labels of the ring.
+#[derive(Clone, Copy)]
+struct Unlabelled {
+    namespace: u32,
+    /// Whether it has a controller, which is outside the ring.
+    is_foreign: bool,
+    /// Whether the list under way has shown it.
+    is_listed: bool,
 }
 
 impl Counters {
@@ -95,36 +106,36 @@ impl Counters {
         &mut self,
         resource: (ResourceId, &str),
         uid: Uid,
-        (namespace, path): (u32, (&str, &str)),
+        (namespace, path, is_foreign): (u32, (&str, &str), bool),
     ) -> bool {
         if IN_EACH_NAMESPACE.contains(&(resource.1, path.1)) {
             return false;
         }
         let counts = self.of_mut(resource.0);
         counts.example.get_or_insert_with(|| (uid.hash(), format!("{}/{}", path.0, path.1)));
-        counts.unlabelled_lone.insert(uid.hash(), (namespace, true)).is_none()
+        counts.unlabelled_lone.insert(uid.hash(), Unlabelled { namespace, is_foreign, is_listed: true }).is_none()
     }
 
     /// It is gone, or follows something; returns the namespace where it was counted.
     pub(super) fn remove_lone(&mut self, resource: ResourceId, uid: Uid) -> Option<u32> {
         let counts = self.of_mut(resource);
         counts.example.take_if(|(of, _)| *of == uid.hash());
-        counts.unlabelled_lone.remove(&uid.hash()).map(|(namespace, _)| namespace)
+        counts.unlabelled_lone.remove(&uid.hash()).map(|lone| lone.namespace)
     }
 
     /// A list begins of these namespaces.
     pub(super) fn begin(&mut self, resource: ResourceId, is_listed: impl Fn(u32) -> bool) {
         let lone = self.of_mut(resource).unlabelled_lone.values_mut();
-        lone.filter(|(namespace, _)| is_listed(*namespace)).for_each(|(_, listed)| *listed = false);
+        lone.filter(|lone| is_listed(lone.namespace)).for_each(|lone| lone.is_listed = false);
     }
 
     /// It has ended; returns the namespaces of those that are gone.
     pub(super) fn end(&mut self, resource: ResourceId, is_listed: impl Fn(u32) -> bool) -> Vec<u32> {
         let counts = self.of_mut(resource);
-        let is_gone = |(namespace, listed): (u32, bool)| !listed && is_listed(namespace);
-        let gone: Vec<_> = counts.unlabelled_lone.extract_if(|_, lone| is_gone(*lone)).collect();
+        let is_gone = |lone: &Unlabelled| !lone.is_listed && is_listed(lone.namespace);
+        let gone: Vec<_> = counts.unlabelled_lone.extract_if(|_, lone| is_gone(lone)).collect();
         counts.example.take_if(|(of, _)| gone.iter().any(|(uid, _)| uid == of));
-        gone.into_iter().map(|(_, (namespace, _))| namespace).collect()
+        gone.into_iter().map(|(_, lone)| lone.namespace).collect()
     }
 
     /// How many objects a shard has, and how many of these it is asked to release.
@@ -145,7 +156,14 @@ impl Counters {
         self.of(resource).unassigned
     }
 
+    /// For how long a root has been known to be unassigned.
+    pub(super) fn unassigned_for(&self, resource: ResourceId, slot: Slot) -> Option<Duration> {
+        let since = self.of(resource).since.get(&slot)?;
+        Some(self.began.elapsed().saturating_sub(Duration::from_millis(100) * *since))
+    }
+
     /// For how long the first of the unassigned roots has been known to be.
+    #[cfg(test)]
     pub(super) fn longest_unassigned(&self, resource: ResourceId) -> Option<Duration> {
         let since = self.of(resource).since.values().min()?;
         Some(self.began.elapsed().saturating_sub(Duration::from_millis(100) * *since))
@@ -153,12 +171,15 @@ impl Counters {
 
     pub(super) fn lone(&self, resource: ResourceId) -> Lone {
         let counts = self.of(resource);
-        let unlabelled = u32::try_from(counts.unlabelled_lone.len()).unwrap_or(u32::MAX);
+        let foreign = counts.unlabelled_lone.values().filter(|lone| lone.is_foreign).count();
+        let uncontrolled = counts.unlabelled_lone.len() - foreign;
+        let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         let example = counts.example.as_ref().map(|(_, path)| path.clone());
-        Lone { objects: counts.lone.saturating_add(unlabelled), example }
+        Lone { uncontrolled: count(uncontrolled) + u64::from(counts.lone), foreign: count(foreign), example }
     }
 
     /// How many bytes all of that takes up, by and large.
+    #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         let of = |counts: &OfResource| {
             let shards = (counts.owned.capacity() + counts.draining.capacity()) * 4;
@@ -191,12 +212,4 @@ pub(crate) struct OfShard {
     pub(crate) owned: u32,
     /// Those that it is asked to release.
     pub(crate) draining: u32,
-}
-
-/// The objects of a controlled resource that follow no object of the ring.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lone {
-    pub(crate) objects: u32,
-    /// Namespace and name of one of them.
-    pub(crate) example: Option<String>,
 }

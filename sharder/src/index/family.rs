@@ -113,6 +113,7 @@ impl Families {
     }
 
     /// For how many controllers children wait.
+    #[cfg(test)]
     pub(super) fn awaited_controllers(&self) -> usize {
         self.by_controller.len()
     }
@@ -209,6 +210,7 @@ impl Families {
     }
 
     /// How many bytes all of that takes up.
+    #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         let vectors: usize = self.vectors.iter().map(|vector| vector.capacity() * size_of::<Slot>()).sum();
         vectors

@@ -13,7 +13,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{Mark, Mode, Origin, Part, Source};
+use super::{Mark, Mode, Part, Source};
 use crate::resources::Object;
 
 /// On the bookmark behind the last object of a streaming list (Kubernetes, "Streaming lists").
@@ -54,21 +54,44 @@ pub(super) struct Feed {
     went_back: watch::Receiver<()>,
     /// The label by which a watch shows the ring's objects, for a resource of which it may have few.
     label: Option<String>,
+    all: watch::Receiver<bool>,
     mode: watch::Sender<Mode>,
     list_by: ListBy,
     failures: u32,
+    /// What the last list showed: how many objects, and how many of the ring.
+    listed: (usize, usize),
+    /// Up to where everything was shown, while it watches.
+    at: Option<String>,
+    /// Whether nothing was shown since the last list.
+    is_fresh: bool,
+    lists_in_vain: u32,
 }
 
 impl Feed {
     /// Shows all objects to a source. Lists take a permit.
     pub(super) fn new(api: Api<Object>, source: Source, lists: Arc<Semaphore>, went_back: watch::Receiver<()>) -> Self {
         let mode = watch::Sender::new(Mode::All);
-        Self { api, source, lists, went_back, label: None, mode, list_by: ListBy::Stream, failures: 0 }
+        let all = watch::Sender::new(true).subscribe();
+        Self {
+            api,
+            source,
+            lists,
+            went_back,
+            label: None,
+            all,
+            mode,
+            list_by: ListBy::Stream,
+            failures: 0,
+            listed: (0, 0),
+            at: None,
+            is_fresh: false,
+            lists_in_vain: 0,
+        }
     }
 
-    /// Watches only what has this label, if few of the objects are the ring's.
-    pub(super) fn or_labelled(self, label: String) -> Self {
-        Self { label: Some(label), ..self }
+    /// Watches only what has this label, if few of the objects are the ring's, and `all` does not say otherwise.
+    pub(super) fn or_labelled(self, label: String, all: watch::Receiver<bool>) -> Self {
+        Self { label: Some(label), all, ..self }
     }
 
     /// How it watches.
@@ -80,18 +103,45 @@ impl Feed {
     ///
     /// It waits for nothing but the API server: that ends a stream which is read slowly.
     pub(super) async fn run(mut self) -> Infallible {
-        let (mut state, mut went_back) = (State::Listing, self.went_back.clone());
+        let (mut state, mut went_back, mut all) = (State::Listing, self.went_back.clone(), self.all.clone());
         went_back.mark_unchanged();
         loop {
             state = tokio::select! {
                 next = self.step(state) => next,
+                () = changed(&mut all) => self.watch_others(),
                 // A watch from a later time shows nothing until then.
-                () = changed(&mut went_back) => State::Listing,
+                () = changed(&mut went_back) => {
+                    self.source.went_back();
+                    self.at = None;
+                    State::Listing
+                }
             };
         }
     }
 
+    /// What has no label is watched from now on, or no longer. Only what was not watched has to be listed.
+    fn watch_others(&mut self) -> State {
+        let (before, mode) = (*self.mode.borrow(), self.wanted_mode());
+        match self.at.take() {
+            Some(version) if mode == before || mode == Mode::Labelled => {
+                self.mode.send_replace(mode);
+                State::Watching { version, events: None }
+            }
+            _ => State::Listing,
+        }
+    }
+
+    fn wanted_mode(&self) -> Mode {
+        let is_all = self.label.is_none() || *self.all.borrow();
+        if is_all { Mode::All } else { Mode::of(self.listed.0, self.listed.1) }
+    }
+
     async fn step(&mut self, state: State) -> State {
+        self.at = match &state {
+            State::Watching { version, .. } => Some(version.clone()),
+            State::Broken { resume, .. } => resume.clone(),
+            State::Listing => None,
+        };
         match state {
             State::Listing => match self.list().await {
                 Ok(watching) => watching,
@@ -108,12 +158,16 @@ impl Feed {
     /// Says why, and waits longer each time. 410: what came since is not known any more.
     fn broken(&mut self, error: &kube::Error, resume: Option<String>) -> State {
         if code(error) == Some(410) && resume.is_some() {
-            return State::Listing;
+            if !self.is_fresh {
+                return State::Listing;
+            }
+            // A list that takes longer than the API server remembers changes would be made again without an end.
+            self.lists_in_vain += 1;
+            return State::Broken { pause: pause(self.lists_in_vain), resume: None };
         }
         self.source.watched(Some(error));
-        let pause = (FIRST_PAUSE * 2_u32.saturating_pow(self.failures.min(16))).min(MAX_PAUSE);
         self.failures += 1;
-        State::Broken { pause: pause.mul_f64(rand::random_range(0.5..1.0)), resume }
+        State::Broken { pause: pause(self.failures - 1), resume }
     }
 
     fn works(&mut self) {
@@ -122,7 +176,8 @@ impl Feed {
     }
 
     async fn list(&mut self) -> Result<State, kube::Error> {
-        let lists = Arc::clone(&self.lists);
+        let (listing, lists) = (Arc::clone(&self.source.listing), Arc::clone(&self.lists));
+        let _listing = listing.lock().await;
         // The semaphore is never closed.
         let _permit = lists.acquire().await;
         let began = Mark::now();
@@ -140,7 +195,9 @@ impl Feed {
         self.source.end(Part::All);
         self.source.listed(began, &version);
         self.works();
-        let mode = if self.label.is_some() { Mode::of(objects, kept) } else { Mode::All };
+        self.is_fresh = true;
+        self.listed = (objects, kept);
+        let mode = self.wanted_mode();
         self.mode.send_replace(mode);
         Ok(State::Watching { version, events: events.filter(|_| mode == Mode::All) })
     }
@@ -155,7 +212,7 @@ impl Feed {
             match event? {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                     objects += 1;
-                    kept += usize::from(self.source.show(&object, Origin::Feed));
+                    kept += usize::from(self.source.show(&object));
                 }
                 WatchEvent::Deleted(object) => self.source.remove(&object),
                 WatchEvent::Bookmark(bookmark) if bookmark.metadata.annotations.contains_key(END) => {
@@ -181,7 +238,7 @@ impl Feed {
                 self.source.begin(Part::All);
             }
             objects += page.items.len();
-            kept += page.items.iter().filter(|object| self.source.show(object, Origin::Feed)).count();
+            kept += page.items.iter().filter(|object| self.source.show(object)).count();
             params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
             if params.continue_token.is_none() {
                 let version = page.metadata.resource_version.unwrap_or_default();
@@ -194,7 +251,10 @@ impl Feed {
         let mut events = match events {
             Some(events) => events,
             None => match self.api.watch(&self.watch_params(), &version).await {
-                Ok(events) => events.boxed(),
+                Ok(events) => {
+                    self.source.watched(None);
+                    events.boxed()
+                }
                 Err(error) => return self.broken(&error, Some(version)),
             },
         };
@@ -211,7 +271,7 @@ impl Feed {
             };
             let shown = match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    self.source.show(&object, Origin::Feed);
+                    self.source.show(&object);
                     object.metadata.resource_version
                 }
                 WatchEvent::Deleted(object) => {
@@ -222,10 +282,12 @@ impl Feed {
                 WatchEvent::Error(status) => return self.broken(&kube::Error::Api(status), Some(version)),
             };
             if std::mem::take(&mut is_silent) {
+                (self.is_fresh, self.lists_in_vain) = (false, 0);
                 self.works();
             }
             if let Some(shown) = shown {
                 self.source.delivered(&shown);
+                self.at = Some(shown.clone());
                 version = shown;
             }
         }
@@ -240,6 +302,12 @@ impl Feed {
     }
 }
 
+/// How long it is waited after so many failures before.
+fn pause(before: u32) -> Duration {
+    let pause = (FIRST_PAUSE * 2_u32.saturating_pow(before.min(16))).min(MAX_PAUSE);
+    pause.mul_f64(rand::random_range(0.5..1.0))
+}
+
 /// A list that has ended.
 struct Listed {
     version: String,
@@ -249,9 +317,9 @@ struct Listed {
     kept: usize,
 }
 
-/// Returns when the API server's time went back. Without a sender nothing tells that any more.
-async fn changed(went_back: &mut watch::Receiver<()>) {
-    if went_back.changed().await.is_err() {
+/// Returns when something is told. Without a sender nothing is any more.
+async fn changed<T>(told: &mut watch::Receiver<T>) {
+    if told.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
 }

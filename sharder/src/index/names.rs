@@ -138,6 +138,7 @@ impl Names {
     }
 
     /// How many bytes all of that takes up.
+    #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         let gaps: usize = self.gaps.iter().map(|gaps| gaps.capacity() * size_of::<NameId>()).sum();
         self.blocks.iter().flatten().count() * BLOCK_UNITS * UNIT + gaps
@@ -210,6 +211,7 @@ impl Interner {
     }
 
     /// How many bytes all of that takes up, by and large.
+    #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.texts.iter().map(|known| known.text.len() + 64).sum()
     }

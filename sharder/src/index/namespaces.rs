@@ -73,6 +73,7 @@ impl Namespaces {
     }
 
     /// How many bytes all of that takes up, by and large.
+    #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.names.bytes()
     }

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use ringside_ring::RingLabels;
 use tokio::time::Instant;
 
 use super::{
     Kind,
-    counts::{Lone, OfShard},
+    counts::OfShard,
     family::MAX_DEPTH,
-    record::{Flag, Place, Record, ResourceId, ShardValue, Slot, Uid},
+    lone::Lone,
+    record::{Flag, Place, Record, ResourceId, Slot, Uid},
     state::State,
 };
 use crate::target::Target;
@@ -115,6 +117,7 @@ impl<'a> Objects<'a> {
     }
 
     /// The roots of a resource. A walk over all records: [`super::Index::walk`] holds the lock for a part of them at a time.
+    #[cfg(test)]
     pub(crate) fn roots(self, resource: ResourceId) -> impl Iterator<Item = Object<'a>> {
         let all = self.0.table.iter().filter(move |(_, record)| record.resource() == resource);
         let all = all.map(move |(slot, record)| Object { state: self.0, record, slot });
@@ -126,6 +129,7 @@ impl<'a> Objects<'a> {
     }
 
     /// How many objects of a resource are known.
+    #[cfg(test)]
     pub(crate) fn len(self, resource: ResourceId) -> usize {
         self.0.table.len(resource)
     }
@@ -137,9 +141,10 @@ impl<'a> Objects<'a> {
     }
 
     /// How many of a resource a shard has.
+    #[cfg(test)]
     pub(crate) fn of_shard(self, resource: ResourceId, shard: &str) -> OfShard {
         let value = self.0.shards.find(shard).and_then(|value| u16::try_from(value).ok());
-        value.map(|value| self.0.counters.of_shard(resource, ShardValue(value))).unwrap_or_default()
+        value.map(|value| self.0.counters.of_shard(resource, super::record::ShardValue(value))).unwrap_or_default()
     }
 
     /// How many of a resource no shard has.
@@ -147,7 +152,13 @@ impl<'a> Objects<'a> {
         self.0.counters.unassigned(resource)
     }
 
+    /// For how long a root has been known to be unassigned.
+    pub(crate) fn unassigned_for(self, slot: Slot) -> Option<Duration> {
+        self.0.counters.unassigned_for(self.0.table.get(slot)?.resource(), slot)
+    }
+
     /// For how long the first of the unassigned roots has been known to be.
+    #[cfg(test)]
     pub(crate) fn longest_unassigned(self, resource: ResourceId) -> Option<Duration> {
         self.0.counters.longest_unassigned(resource)
     }
@@ -158,16 +169,13 @@ impl<'a> Objects<'a> {
     }
 
     /// For how many unknown controllers children wait.
+    #[cfg(test)]
     pub(crate) fn awaited_controllers(self) -> usize {
         self.0.families.awaited_controllers()
     }
 
-    /// Whether the versions of a resource can be compared. If not, the resource can't be worked with.
-    pub(crate) fn is_comparable(self, resource: ResourceId) -> bool {
-        !self.0.incomparable.contains(&resource)
-    }
-
     /// The drains under way, by object.
+    #[cfg(test)]
     pub(crate) fn drains(self) -> impl Iterator<Item = (Slot, &'a Drain)> {
         self.0.drains.iter().map(|(slot, drain)| (*slot, drain))
     }
@@ -179,6 +187,13 @@ impl<'a> Objects<'a> {
 
     pub(crate) fn labels(self) -> &'a RingLabels {
         &self.0.labels
+    }
+
+    /// The namespaces of all objects, and whether each is selected, as it was last said.
+    pub(crate) fn selections(self) -> impl Iterator<Item = (&'a str, Option<bool>)> {
+        let namespaces = &self.0.namespaces;
+        let known = namespaces.iter().filter_map(|name| Some((name, namespaces.find(name)?)));
+        known.map(|(name, number)| (name, namespaces.is_selected(number)))
     }
 
     /// The namespaces of all objects.
@@ -235,6 +250,33 @@ impl<'a> Object<'a> {
         }
     }
 
+    /// Whether a shard has it, and is not asked to release it.
+    pub(crate) fn is_with(self, shard: &str) -> bool {
+        self.shard() == Shard::Named(shard) && !self.record.is(Flag::Drained)
+    }
+
+    pub(crate) fn is_labelled(self) -> bool {
+        self.shard() != Shard::Unassigned || self.record.is(Flag::Drained)
+    }
+
+    /// The view that it is a part of.
+    pub(crate) fn objects(self) -> Objects<'a> {
+        Objects(self.state)
+    }
+
+    /// The uid of its controller, as a reference; `None` where that must be read.
+    fn controller(self) -> Option<Option<OwnerReference>> {
+        let uid = match self.record.place() {
+            Place::Root { .. } | Place::Lone => return Some(None),
+            Place::Child { parent, .. } => {
+                let parent = self.state.table.get(parent)?;
+                parent.is(Flag::Uuid).then_some(parent.uid)?
+            }
+            Place::Waiting { group, .. } => self.state.families.awaited(group)?,
+        };
+        Some(Some(OwnerReference { uid: uid.to_string(), ..OwnerReference::default() }))
+    }
+
     /// What a write of it relies on. None where a part of that must be read from the API server.
     pub(crate) fn target(self) -> Option<Target> {
         let shard = match self.shard() {
@@ -250,7 +292,7 @@ impl<'a> Object<'a> {
             shard,
             drain: self.drain().map(|drain| drain.value.to_string()),
             has_labels: self.record.is(Flag::HasLabels),
-            controller: None,
+            controller: self.controller()?,
         })
     }
 }

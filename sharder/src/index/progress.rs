@@ -84,7 +84,13 @@ impl Progress {
         });
     }
 
+    /// The API server's time went back: nothing is known of what it shows now.
+    pub(crate) fn went_back(&self) {
+        self.0.send_modify(|state| *state = State::default());
+    }
+
     /// Whether the watch has delivered this version.
+    #[cfg(test)]
     pub(crate) fn has_delivered(&self, version: u64) -> bool {
         self.0.borrow().delivered >= version
     }
@@ -112,6 +118,19 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As after a restore: what existed then has to be listed first.
+    #[test]
+    fn nothing_is_proven_when_time_went_back() {
+        let progress = Progress::default();
+        progress.listed(Mark::now(), 1_000);
+        progress.went_back();
+        let acknowledged = Mark::now();
+        progress.wrote(Mark::now(), 520);
+        assert!(!progress.is_proven(Mark::default()) && !progress.is_proven(acknowledged));
+        progress.delivered(520);
+        assert!(progress.is_proven(acknowledged));
+    }
 
     #[test]
     fn write_before_the_moment_proves_nothing() {

@@ -10,7 +10,7 @@ use super::{family::Children, names::NameId};
 
 /// Where a record is. It stays there until its object is gone, and is another object's afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Slot(pub(super) u32);
+pub(crate) struct Slot(pub(crate) u32);
 
 /// A resource of the ring, by its place in the list that the index was made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

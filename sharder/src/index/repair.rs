@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use kube::{Api, api::ListParams};
 use tokio::sync::Mutex;
 
-use super::{Mark, Origin, Part, ResourceId, Source, feed::PAGE};
+use super::{Mark, Part, ResourceId, Source, feed::PAGE};
 use crate::resources::Object;
 
 /// Keys of lists that are remembered before unused ones are forgotten.
@@ -19,7 +19,7 @@ pub(crate) async fn list(source: &Source, api: &Api<Object>, selector: &str) -> 
     let (mut params, mut kept) = (ListParams::default().limit(PAGE).labels(selector), 0);
     loop {
         let page = api.list(&params).await?;
-        kept += page.items.iter().filter(|object| source.show(object, Origin::Repair)).count();
+        kept += page.items.iter().filter(|object| source.show(object)).count();
         params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
         if params.continue_token.is_none() {
             return Ok(kept);
@@ -36,6 +36,7 @@ pub(crate) async fn list_unlabelled(
     api: &Api<Object>,
     shard_label: &str,
 ) -> Result<usize, kube::Error> {
+    let _listing = source.listing.lock().await;
     source.begin(Part::Unlabelled);
     let kept = list(source, api, &format!("!{shard_label}")).await?;
     source.end(Part::Unlabelled);

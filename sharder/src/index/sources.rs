@@ -11,11 +11,13 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{Index, Mark, Origin, Part, Progress, ResourceId, feed::Feed};
+use super::{Index, Mark, Part, Progress, ResourceId, feed::Feed};
 use crate::resources::Object;
 
 /// Namespaces that get a watch each. Of more, the whole cluster is watched.
 const MAX_NAMESPACES: usize = 10;
+/// The same where the cluster is watched already: a number that changes by one or two changes nothing.
+const MAX_NAMESPACES_AGAIN: usize = 5;
 /// Lists at once. Those of roots come first.
 const PARALLEL_LISTS: usize = 2;
 
@@ -27,16 +29,16 @@ pub(crate) enum Scope {
 }
 
 impl Scope {
-    /// The watches on a resource of which these namespaces matter.
-    fn of(namespaced: bool, namespaces: &BTreeSet<String>) -> Vec<Self> {
-        if !namespaced || namespaces.len() > MAX_NAMESPACES {
+    /// The watches on a resource of which these namespaces matter, at most so many of them each by itself.
+    fn of(namespaced: bool, namespaces: &BTreeSet<String>, most: usize) -> Vec<Self> {
+        if !namespaced || namespaces.len() > most {
             return vec![Self::Cluster];
         }
         namespaces.iter().map(|namespace| Self::Namespace(namespace.as_str().into())).collect()
     }
 
     /// Its namespace, if it is one.
-    pub(super) fn namespace(&self) -> Option<&str> {
+    pub(crate) fn namespace(&self) -> Option<&str> {
         match self {
             Self::Cluster => None,
             Self::Namespace(namespace) => Some(namespace),
@@ -66,12 +68,23 @@ pub(crate) struct Source {
     pub(crate) resource: ResourceId,
     pub(crate) scope: Scope,
     pub(crate) progress: Arc<Progress>,
+    /// Held from the begin of a list to its end: of two at once, one would take what the other showed for gone.
+    pub(crate) listing: Arc<Listing>,
 }
+
+/// Of one resource, a list at a time.
+pub(crate) type Listing = tokio::sync::Mutex<()>;
 
 impl Source {
     /// Takes in an object that exists; returns whether it is the ring's.
-    pub(super) fn show(&self, object: &Object, from: Origin) -> bool {
-        self.index.apply(self.resource, &object.metadata, from)
+    pub(super) fn show(&self, object: &Object) -> bool {
+        self.index.apply(self.resource, &object.metadata)
+    }
+
+    /// The API server's time went back.
+    pub(super) fn went_back(&self) {
+        self.index.went_back(self.resource, &self.scope);
+        self.progress.went_back();
     }
 
     /// An object does not exist any more, or is not watched any more.
@@ -123,13 +136,30 @@ pub(crate) struct Sources {
     /// Tells when the API server's time went back.
     went_back: watch::Receiver<()>,
     lists: Arc<Semaphore>,
+    listing: Vec<Arc<Listing>>,
     running: BTreeMap<(ResourceId, Scope), Running>,
+    has_begun: bool,
+    /// Whether there are watches that others are about to take the place of.
+    is_changing: bool,
+    /// Whether all objects are watched of every resource.
+    all: watch::Sender<bool>,
 }
 
 impl Sources {
     /// None yet.
     pub(crate) fn new(index: Arc<Index>, client: Client, went_back: watch::Receiver<()>) -> Self {
-        Self { index, client, went_back, lists: Arc::new(Semaphore::new(PARALLEL_LISTS)), running: BTreeMap::new() }
+        let listing = index.read(|objects| objects.kinds().iter().map(|_| Arc::default()).collect());
+        Self {
+            index,
+            client,
+            went_back,
+            listing,
+            lists: Arc::new(Semaphore::new(PARALLEL_LISTS)),
+            running: BTreeMap::new(),
+            has_begun: false,
+            is_changing: false,
+            all: watch::Sender::new(false),
+        }
     }
 
     /// Watches what the selected namespaces have, and what has labels of the ring elsewhere.
@@ -138,15 +168,25 @@ impl Sources {
     pub(crate) fn keep(&mut self, selected: &BTreeSet<String>) {
         let mut namespaces = selected.clone();
         let kinds = self.index.read(|objects| {
-            namespaces.extend(objects.namespaces().map(str::to_owned));
+            namespaces.extend(objects.namespaces().filter(|name| !name.is_empty()).map(str::to_owned));
             objects.kinds().to_vec()
         });
         let wanted: BTreeSet<_> = (0_u8..)
             .map(ResourceId)
             .zip(&kinds)
-            .flat_map(|(id, kind)| Scope::of(kind.resource.namespaced, &namespaces).into_iter().map(move |of| (id, of)))
+            .flat_map(|(id, kind)| {
+                let is_of_cluster = self.running.contains_key(&(id, Scope::Cluster));
+                let most = if is_of_cluster { MAX_NAMESPACES_AGAIN } else { MAX_NAMESPACES };
+                Scope::of(kind.resource.namespaced, &namespaces, most).into_iter().map(move |of| (id, of))
+            })
             .collect();
-        self.running.retain(|source, _| wanted.contains(source));
+        self.has_begun = true;
+        // What is watched is watched on until the list of what takes its place has ended.
+        let is_listed = |source: &(ResourceId, Scope)| self.is_listed(source);
+        let pending: BTreeSet<ResourceId> =
+            wanted.iter().filter(|source| !is_listed(source)).map(|(id, _)| *id).collect();
+        self.running.retain(|source, _| wanted.contains(source) || pending.contains(&source.0));
+        self.is_changing = self.running.keys().any(|source| !wanted.contains(source));
         for (resource, scope) in wanted {
             let kind = &kinds[usize::from(resource.0)];
             let api = kind.resource.objects(&self.client, scope.namespace());
@@ -154,9 +194,10 @@ impl Sources {
             source.or_insert_with(|| {
                 let (index, progress) = (Arc::clone(&self.index), Arc::<Progress>::default());
                 let labels = index.read(|objects| objects.labels().clone());
-                let source = Source { index, resource, scope, progress: Arc::clone(&progress) };
+                let listing = Arc::clone(&self.listing[usize::from(resource.0)]);
+                let source = Source { index, resource, scope, progress: Arc::clone(&progress), listing };
                 let feed = Feed::new(api, source, Arc::clone(&self.lists), self.went_back.clone());
-                let feed = if kind.is_root { feed } else { feed.or_labelled(labels.shard) };
+                let feed = if kind.is_root { feed } else { feed.or_labelled(labels.shard, self.all.subscribe()) };
                 let mode = feed.mode();
                 let task = tokio::spawn(async move { match feed.run().await {} });
                 Running { progress, mode, task }
@@ -164,20 +205,76 @@ impl Sources {
         }
     }
 
-    /// The progress of the watch that shows the objects of a namespace.
-    pub(crate) fn progress(&self, resource: ResourceId, namespace: &str) -> Option<Arc<Progress>> {
-        let of = |scope| self.running.get(&(resource, scope)).map(|running| Arc::clone(&running.progress));
-        of(Scope::Cluster).or_else(|| of(Scope::Namespace(namespace.into())))
+    /// Whether the first list of a feed has ended.
+    fn is_listed(&self, source: &(ResourceId, Scope)) -> bool {
+        self.running.get(source).is_some_and(|running| running.progress.is_proven(Mark::default()))
     }
 
-    /// How each part of a resource is watched.
-    pub(crate) fn modes(&self, resource: ResourceId) -> impl Iterator<Item = (&Scope, Mode)> {
-        let of_resource = self.running.iter().filter(move |((of, _), _)| *of == resource);
-        of_resource.map(|((_, scope), running)| (scope, *running.mode.borrow()))
+    /// Whether [`Self::keep`] has to be called again soon.
+    pub(crate) const fn are_changing(&self) -> bool {
+        self.is_changing
+    }
+
+    /// The progress of the watches that show the objects of a namespace.
+    pub(crate) fn progress(&self, resource: ResourceId, namespace: &str) -> impl Iterator<Item = &Progress> {
+        let of = move |scope| self.running.get(&(resource, scope)).map(|running| &*running.progress);
+        [Scope::Cluster, Scope::Namespace(namespace.into())].into_iter().filter_map(of)
+    }
+
+    /// Whether namespaced resources are watched in the whole cluster.
+    pub(crate) fn are_of_cluster(&self) -> bool {
+        let kinds = self.index.read(|objects| objects.kinds().to_vec());
+        let namespaced = |id: &ResourceId| kinds.get(usize::from(id.0)).is_some_and(|kind| kind.resource.namespaced);
+        let mut all = (0_u8..).map(ResourceId).take(kinds.len());
+        all.all(|id| !namespaced(&id) || self.running.contains_key(&(id, Scope::Cluster)))
+    }
+
+    /// What lists of a resource in a namespace are taken into; an empty one: of any.
+    pub(crate) fn source(&self, resource: ResourceId, namespace: &str) -> Source {
+        let scopes = [Scope::Namespace(namespace.into()), Scope::Cluster].map(|scope| (resource, scope));
+        let listed = scopes.iter().find(|source| self.is_listed(source));
+        let known = listed.or_else(|| scopes.iter().find(|source| self.running.contains_key(source)));
+        let scope = known.map_or(Scope::Cluster, |(_, scope)| scope.clone());
+        let running = self.running.get(&(resource, scope.clone()));
+        let progress = running.map(|running| Arc::clone(&running.progress)).unwrap_or_default();
+        let listing = Arc::clone(&self.listing[usize::from(resource.0)]);
+        Source { index: Arc::clone(&self.index), resource, scope, progress, listing }
+    }
+
+    /// The same for each watch that shows what an object has in its namespace, or in all where it has none itself.
+    pub(crate) fn of(&self, resource: ResourceId, namespace: Option<&str>) -> Vec<Source> {
+        if let Some(namespace) = namespace {
+            return vec![self.source(resource, namespace)];
+        }
+        let of_resource = || self.running.keys().filter(|(of, _)| *of == resource);
+        let cluster = (resource, Scope::Cluster);
+        if self.is_listed(&cluster) || of_resource().next().is_none() {
+            return vec![self.source(resource, "")];
+        }
+        of_resource().map(|(_, scope)| self.source(resource, scope.namespace().unwrap_or_default())).collect()
+    }
+
+    /// The watches of a resource that are of this mode.
+    pub(crate) fn of_mode(&self, resource: ResourceId, mode: Mode) -> Vec<Source> {
+        let is_of = |running: &Running| *running.mode.borrow() == mode;
+        let of = self.running.iter().filter(|((of, _), running)| *of == resource && is_of(running));
+        of.map(|((_, scope), running)| Source {
+            index: Arc::clone(&self.index),
+            resource,
+            scope: scope.clone(),
+            progress: Arc::clone(&running.progress),
+            listing: Arc::clone(&self.listing[usize::from(resource.0)]),
+        })
+        .collect()
+    }
+
+    /// Whether children without label are to be watched of all resources: while the webhook is away, nothing else shows them.
+    pub(crate) fn watch_all(&self, all: bool) {
+        self.all.send_if_modified(|is_all| std::mem::replace(is_all, all) != all);
     }
 
     /// Whether every list has ended once, so that what is not in the index does not exist.
     pub(crate) fn are_complete(&self) -> bool {
-        self.running.values().all(|running| running.progress.is_proven(Mark::default()))
+        self.has_begun && self.running.values().all(|running| running.progress.is_proven(Mark::default()))
     }
 }

@@ -1,13 +1,13 @@
 //! What the index knows, and how an object that was shown changes it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use ringside_ring::{RingLabels, partition::controller_of};
 use tokio::time::Instant;
 
 use super::{
-    Changes, Kind, Origin, Selection,
+    Changes, Kind, Selection,
     counts::Counters,
     family::Families,
     names::{Interner, Names},
@@ -32,7 +32,6 @@ pub(super) struct State {
     pub(super) shards: Interner,
     pub(super) namespaces: Namespaces,
     pub(super) drains: HashMap<Slot, Drain>,
-    pub(super) incomparable: BTreeSet<ResourceId>,
     removals: usize,
 }
 
@@ -54,7 +53,6 @@ impl State {
             shards: Interner::new(MAX_SHARDS),
             namespaces: Namespaces::new(selection),
             drains: HashMap::new(),
-            incomparable: BTreeSet::new(),
             removals: 0,
             kinds,
             labels,
@@ -70,25 +68,16 @@ impl State {
     }
 
     /// Takes in an object that was shown; returns whether it is the ring's.
-    pub(super) fn apply(
-        &mut self,
-        resource: ResourceId,
-        seen: &ObjectMeta,
-        from: Origin,
-        changes: &mut Changes,
-    ) -> bool {
+    pub(super) fn apply(&mut self, resource: ResourceId, seen: &ObjectMeta, changes: &mut Changes) -> bool {
         let Some((uid, is_uuid)) = seen.uid.as_deref().map(Uid::parse) else { return false };
-        let version = seen.resource_version.as_deref().and_then(|version| version.parse().ok());
-        if version.is_none() {
-            self.incomparable.insert(resource);
-        }
-        let version: u64 = version.unwrap_or_default();
+        let version =
+            seen.resource_version.as_deref().and_then(|version| version.parse::<u64>().ok()).unwrap_or_default();
         let known = self.table.find(resource, uid);
         if let Some(slot) = known {
             let record = self.table.at_mut(slot);
             record.set(Flag::Listed, true);
-            // An older state is news only to who begins anew: the time of the API server may have gone back.
-            if version != 0 && (version == record.version || version < record.version && from == Origin::Repair) {
+            // A list, or a watch that comes after an answer, may show an older state.
+            if version != 0 && version <= record.version {
                 return true;
             }
         }
@@ -98,12 +87,13 @@ impl State {
         let is_labelled = shard.is_some() || drain.is_some();
         let follows = self.follows(resource, controller_of(seen.owner_references.as_deref()));
         let is_lone = matches!(follows, Follows::Nothing { .. });
+        let may_be_served_later = matches!(follows, Follows::Nothing { may_be_served_later: true });
         let is_excluded = self.namespaces.excludes(namespace);
         if !is_labelled && (is_lone || is_excluded) {
             if let Some(slot) = known {
                 self.remove(slot, changes);
             }
-            self.count_lone(resource, uid, seen, is_lone && !is_excluded);
+            self.count_lone(resource, uid, seen, is_lone && !is_excluded && !may_be_served_later);
             return false;
         }
         self.forget_lone(resource, uid);
@@ -118,7 +108,6 @@ impl State {
         record.set(Flag::Listed, true);
         record.set(Flag::HasLabels, seen.labels.is_some());
         record.set(Flag::Drained, drain.is_some());
-        let may_be_served_later = matches!(follows, Follows::Nothing { may_be_served_later: true });
         record.set(Flag::ControllerUnknown, may_be_served_later);
         let after = *record;
         match drain {
@@ -127,7 +116,7 @@ impl State {
             Some(value) => drop(self.drains.insert(slot, Drain { value: value.into(), since: Instant::now() })),
         }
         self.counters.change(slot, known.map(|_| &before), Some(&after));
-        self.note(slot, changes);
+        self.note_shown(slot, changes);
         true
     }
 
@@ -191,6 +180,8 @@ impl State {
         let Some(record) = self.table.get(slot).copied() else { return };
         self.note(slot, changes);
         self.families.unlink(&mut self.table, slot);
+        // What they are by now may be another matter.
+        changes.changed.extend(self.families.of(&self.table, record.children));
         self.families.orphan(&mut self.table, slot);
         self.counters.change(slot, Some(&record), None);
         self.drains.remove(&slot);
@@ -198,7 +189,8 @@ impl State {
         self.release_shard(record.shard);
         self.namespaces.release(record.namespace());
         self.table.remove(slot);
-        changes.removed.push(slot);
+        let uid = record.is(Flag::Uuid).then(|| record.uid.to_string());
+        changes.removed.push((slot, uid));
         self.removals += 1;
         if self.removals >= REMOVALS {
             self.removals = 0;
@@ -222,6 +214,22 @@ impl State {
         changes.changed.push(Objects(self).root(slot).unwrap_or(slot));
     }
 
+    /// Notes what there may be to do about an object that was shown: for one that follows another, only where they are apart.
+    fn note_shown(&self, slot: Slot, changes: &mut Changes) {
+        let objects = Objects(self);
+        let root = objects.root(slot);
+        if let Some(head) = root.filter(|root| *root != slot).and_then(|root| self.table.get(root)) {
+            let is_apart = |slot| {
+                let of = self.table.get(slot);
+                of.is_some_and(|of| of.shard != head.shard || of.is(Flag::Drained))
+            };
+            if !is_apart(slot) && !objects.followers(slot).iter().any(|member| is_apart(member.slot)) {
+                return;
+            }
+        }
+        changes.changed.push(root.unwrap_or(slot));
+    }
+
     fn count_lone(&mut self, resource: ResourceId, uid: Uid, seen: &ObjectMeta, is_lone: bool) {
         if !is_lone {
             return self.forget_lone(resource, uid);
@@ -229,7 +237,8 @@ impl State {
         let path = (seen.namespace.as_deref().unwrap_or_default(), seen.name.as_deref().unwrap_or_default());
         let namespace = self.namespaces.acquire(path.0);
         let plural = self.kinds[usize::from(resource.0)].resource.id.resource.clone();
-        if !self.counters.add_lone((resource, &plural), uid, (namespace, path)) {
+        let is_foreign = controller_of(seen.owner_references.as_deref()).is_some();
+        if !self.counters.add_lone((resource, &plural), uid, (namespace, path, is_foreign)) {
             self.namespaces.release(namespace);
         }
     }

@@ -87,6 +87,7 @@ impl Table {
     }
 
     /// All records.
+    #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = (Slot, &Record)> {
         (0..self.chunks()).flat_map(|chunk| self.in_chunk(chunk))
     }
@@ -96,11 +97,13 @@ impl Table {
     }
 
     /// How many objects of a resource there are.
+    #[cfg(test)]
     pub(super) fn len(&self, resource: ResourceId) -> usize {
         self.lookup.get(usize::from(resource.0)).map_or(0, HashTable::len)
     }
 
     /// How many bytes all of that takes up.
+    #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         let lookup: usize = self.lookup.iter().map(HashTable::allocation_size).sum();
         self.chunks.len() * CHUNK * size_of::<Record>() + lookup

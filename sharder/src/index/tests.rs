@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use ringside_ring::RingLabels;
 use serde_json::json;
 
-use super::*;
+use super::{counts::OfShard, objects::Member, *};
 use crate::snapshot::tests::resource;
 
 mod limits;
@@ -57,7 +57,7 @@ impl Observer for Arc<Mutex<Told>> {
         self.lock().changed.insert(slot);
     }
 
-    fn removed(&self, slot: Slot) {
+    fn removed(&self, slot: Slot, _uid: Option<&str>) {
         self.lock().removed.push(slot);
     }
 
@@ -76,7 +76,7 @@ pub(super) fn index() -> (Arc<Index>, Arc<Mutex<Told>>, Selected) {
 
 /// Shows an object in a feed.
 pub(super) fn show(index: &Index, resource: ResourceId, seen: &ObjectMeta) {
-    index.apply(resource, seen, Origin::Feed);
+    index.apply(resource, seen);
 }
 
 pub(super) fn uuid(number: usize) -> String {
@@ -114,32 +114,33 @@ fn write_relies_on_what_was_shown() {
     let (index, ..) = index();
     let mut seen = object(("o", &uuid(1)), 7, Some("a"), None);
     seen.labels.as_mut().unwrap().insert(labels().drain, "d1".into());
-    index.apply(ROOTS, &seen, Origin::Feed);
+    index.apply(ROOTS, &seen);
     let target = index.read(|objects| objects.find(ROOTS, &uuid(1)).unwrap().target()).unwrap();
     assert_eq!(target, crate::target::Target::of(&seen, &labels()));
     // A uid that is none can't be tested by a write.
-    index.apply(ROOTS, &object(("p", "uid-1"), 7, None, None), Origin::Feed);
+    index.apply(ROOTS, &object(("p", "uid-1"), 7, None, None));
     assert!(index.read(|objects| objects.find(ROOTS, "uid-1").unwrap().target().is_none()));
 }
 
 #[test]
 fn point_is_that_of_the_key() {
     let (index, ..) = index();
-    index.apply(ROOTS, &object(("o", &uuid(1)), 7, None, None), Origin::Feed);
+    index.apply(ROOTS, &object(("o", &uuid(1)), 7, None, None));
     let point = kinds()[0].resource.key(Some("n"), "o").point();
     assert_eq!(index.read(|objects| objects.find(ROOTS, &uuid(1)).unwrap().role()), Role::Root { point });
 }
 
 #[test]
-fn lists_of_a_part_do_not_bring_back_the_past() {
+fn what_is_shown_late_does_not_bring_back_the_past() {
     let (index, told, _) = index();
-    index.apply(ROOTS, &object(("o", &uuid(1)), 7, Some("b"), None), Origin::Feed);
+    index.apply(ROOTS, &object(("o", &uuid(1)), 7, Some("b"), None));
     told.lock().changed.clear();
-    index.apply(ROOTS, &object(("o", &uuid(1)), 6, Some("a"), None), Origin::Repair);
+    index.apply(ROOTS, &object(("o", &uuid(1)), 6, Some("a"), None));
     let shard = || index.read(|objects| objects.of_shard(ROOTS, "b").owned);
     assert_eq!((shard(), told.lock().changed.len()), (1, 0));
-    // Who begins anew may find that the API server's time went back.
-    index.apply(ROOTS, &object(("o", &uuid(1)), 6, Some("a"), None), Origin::Feed);
+    // The API server's time went back.
+    index.went_back(ROOTS, &Scope::Cluster);
+    index.apply(ROOTS, &object(("o", &uuid(1)), 6, Some("a"), None));
     assert_eq!((shard(), told.lock().changed.len()), (0, 1));
 }
 
@@ -160,11 +161,11 @@ fn list_without_news_tells_nothing() {
 fn list_of_unlabelled_objects_spares_the_others() {
     let (index, ..) = index();
     let root = uuid(1);
-    index.apply(ROOTS, &object(("o", &root), 1, Some("a"), None), Origin::Feed);
-    index.apply(LEAVES, &object(("labelled", &uuid(2)), 2, Some("a"), Some(("ConfigMap", &root))), Origin::Feed);
-    index.apply(LEAVES, &object(("gone", &uuid(3)), 3, None, Some(("ConfigMap", &root))), Origin::Repair);
+    index.apply(ROOTS, &object(("o", &root), 1, Some("a"), None));
+    index.apply(LEAVES, &object(("labelled", &uuid(2)), 2, Some("a"), Some(("ConfigMap", &root))));
+    index.apply(LEAVES, &object(("gone", &uuid(3)), 3, None, Some(("ConfigMap", &root))));
     index.begin(LEAVES, &Scope::Cluster, Part::Unlabelled);
-    index.apply(LEAVES, &object(("new", &uuid(4)), 4, None, Some(("ConfigMap", &root))), Origin::Repair);
+    index.apply(LEAVES, &object(("new", &uuid(4)), 4, None, Some(("ConfigMap", &root))));
     index.end(LEAVES, &Scope::Cluster, Part::Unlabelled);
     let names = index.read(|objects| {
         let family = objects.followers(objects.find(ROOTS, &root).unwrap().slot);
@@ -179,14 +180,14 @@ async fn age_of_the_oldest_unassigned_root_is_known() {
     let age = || index.read(|objects| objects.longest_unassigned(ROOTS)).map(|age| age.as_secs());
     let wait = || tokio::time::sleep(std::time::Duration::from_secs(10));
     assert_eq!(age(), None);
-    index.apply(ROOTS, &object(("o", &uuid(1)), 1, None, None), Origin::Feed);
+    index.apply(ROOTS, &object(("o", &uuid(1)), 1, None, None));
     wait().await;
     // A change that leaves it unassigned is no new beginning.
-    index.apply(ROOTS, &object(("o", &uuid(1)), 2, None, None), Origin::Feed);
-    index.apply(ROOTS, &object(("p", &uuid(2)), 3, None, None), Origin::Feed);
+    index.apply(ROOTS, &object(("o", &uuid(1)), 2, None, None));
+    index.apply(ROOTS, &object(("p", &uuid(2)), 3, None, None));
     wait().await;
     assert_eq!(age(), Some(20));
-    index.apply(ROOTS, &object(("o", &uuid(1)), 4, Some("a"), None), Origin::Feed);
+    index.apply(ROOTS, &object(("o", &uuid(1)), 4, Some("a"), None));
     assert_eq!(age(), Some(10));
     index.remove(ROOTS, &uuid(2));
     assert_eq!(age(), None);

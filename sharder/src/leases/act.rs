@@ -141,6 +141,7 @@ async fn act((client, notices): (&Client, &Notices), leases: &Leases, todo: &Tod
             outcome => outcome.map(Some),
         },
         Action::Hold => acquire(&api, todo).await.map(Some),
+        Action::Extend => extend(&api, leases, todo, begun).await,
         Action::Make => make(&api, leases, todo, begun).await,
         Action::Release => release(&api, leases, todo).await,
         Action::Delete => delete(&api, todo).await.map(|()| None),
@@ -233,6 +234,22 @@ async fn acquire(api: &Api<Lease>, todo: &Todo) -> Result<Lease, WriteError> {
     Ok(lease)
 }
 
+/// None where nothing is in part any more, or it is too late.
+async fn extend(api: &Api<Lease>, leases: &Leases, todo: &Todo, begun: Moment) -> Result<Option<Lease>, WriteError> {
+    // As the API server stores it.
+    let now = Timestamp::from_microsecond(Timestamp::now().as_microsecond()).unwrap_or_default();
+    let mut lease = acquired(&todo.lease, now);
+    // The watch may show it before the answer is there.
+    let asked = leases.book.lock().holds.extending(&todo.key, lease.spec.take().unwrap_or_default(), begun);
+    if asked.is_none() {
+        return Ok(None);
+    }
+    lease.spec = asked;
+    let lease = api.replace(&todo.key.name, &PostParams::default(), &lease).await?;
+    tell_hold(todo, &lease);
+    Ok(Some(lease))
+}
+
 /// Makes the Lease of a shard that has none. None where there is a Lease of that name already, no such namespace, or where no
 /// Lease can have the name, as of a label that was set by hand.
 async fn make(api: &Api<Lease>, leases: &Leases, todo: &Todo, begun: Moment) -> Result<Option<Lease>, WriteError> {
@@ -282,6 +299,7 @@ fn tell_hold(todo: &Todo, lease: &Lease) {
     let why = match todo.action {
         Action::Acquire => "it does not renew: it is dead",
         Action::Make => "it has none, and objects name it",
+        Action::Extend => "not all of some families has moved",
         _ => "it is gone, and its objects go to others",
     };
     let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);

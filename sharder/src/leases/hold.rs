@@ -5,17 +5,22 @@
 //! that comes back during a hold waits for its release, or for twice its duration (CONTRACT, "hold").
 //!
 //! No write of a takeover lands when the shard may work again:
-//! - A hold counts from before its request, for a fifth less than the shard waits. It is never renewed.
+//! - A hold counts from before its request, for a fifth less than the shard waits. What is begun under it is begun in the
+//!   first half. It is acquired anew once at most, by its version, and only for families of which not all has moved.
 //! - A write has half of what is left of the hold to be sent, the client's repetitions included. It asks the API server to
 //!   give up on it after that half. So what the client does not wait for any more has come to its end before the hold has.
 //! - A hold is released when nothing uses it. What had no answer uses it until it can't be carried out any more. So does a
-//!   family of which not all has moved, until the hold runs out.
+//!   family of which not all has moved: its shard would come back to an object without its children.
 //! - What a leader before holds is acquired anew, as nobody knows how old it is, and is not released early.
 //! - A hold ends as soon as the Lease is seen to be another's, or gone.
 //!
 //! What no Lease can rule out is left: a sharder that stands still between its look at the clock and the sending.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use parking_lot::Mutex;
@@ -54,59 +59,106 @@ pub(super) struct Holds {
 #[derive(Debug)]
 pub(super) struct Held {
     name: Name,
-    /// As the sharder wrote it; none where the Lease of this name is no shard's, or there can be none.
-    spec: Option<LeaseSpec>,
-    /// Before the request.
-    since: Moment,
     /// How long the shard waits.
     lasts: Duration,
+    /// Until when something is begun under it: the rest is for its end.
+    begins_until: Moment,
+    /// Where both are locked, this one is first.
+    term: Mutex<Term>,
     usage: Mutex<Usage>,
+}
+
+/// For how long a Lease is held.
+#[derive(Debug)]
+struct Term {
+    /// Before the request.
+    since: Moment,
+    /// As the sharder wrote it; none where the Lease of this name is no shard's, or there can be none.
+    spec: Option<LeaseSpec>,
+    extension: Extension,
+}
+
+/// A hold lasts once more for families of which not all has moved.
+#[derive(Debug)]
+enum Extension {
+    NotNeeded,
+    /// It was asked for, at first at this time: the Lease is to be this.
+    Asked(Moment, LeaseSpec),
+    Done,
 }
 
 #[derive(Debug)]
 struct Usage {
     users: usize,
+    /// The families that were begun and have not moved to their end, by uid of the object.
+    in_part: BTreeSet<String>,
     /// Nothing is written under it any more.
     is_over: bool,
     /// When it was last used.
     last: Option<Moment>,
-    /// Until when writes without an answer may be carried out, and families are not whole.
+    /// Until when writes without an answer may be carried out.
     kept: Moment,
 }
 
 impl Held {
     /// `lasts`: how long the shard waits, from any time after `since`.
     pub(super) fn new(name: Name, spec: Option<LeaseSpec>, since: Moment, lasts: Duration) -> Self {
-        let usage = Mutex::new(Usage { users: 0, is_over: false, last: None, kept: since });
-        Self { name, spec, since, lasts, usage }
+        let usage = Usage { users: 0, in_part: BTreeSet::new(), is_over: false, last: None, kept: since };
+        let term = Term { since, spec, extension: Extension::NotNeeded };
+        Self { name, lasts, begins_until: since + lasts / 2, term: Mutex::new(term), usage: Mutex::new(usage) }
     }
 
     /// The same where a leader before holds the Lease: it is not released early, as that one may still have a write under way.
     pub(super) fn over_another(self) -> Self {
-        self.usage.lock().kept = self.since + self.lasts;
+        let kept = self.term.lock().since + self.lasts;
+        self.usage.lock().kept = kept;
         self
     }
 
     /// Until when the sharder relies on it.
     fn until(&self) -> Moment {
-        self.since + self.lasts / 5 * 4
+        self.term.lock().since + self.lasts / 5 * 4
     }
 
-    /// Until when something is begun under it: what remains is for its end.
-    fn begins_until(&self) -> Moment {
-        self.until() - self.lasts / 10
+    /// Whether a family may be begun, or one that was begun be ended.
+    fn takes(&self, uid: &str, now: Moment) -> bool {
+        let (until, usage) = (self.until(), self.usage.lock());
+        let may_begin = now < self.begins_until || usage.in_part.contains(uid);
+        may_begin && !usage.is_over && now < until
     }
 
     /// When it is to be released, as it is used now.
     fn ends(&self) -> Moment {
-        let (usage, end) = (self.usage.lock(), self.since + self.lasts);
+        let (since, usage) = (self.term.lock().since, self.usage.lock());
+        let end = since + self.lasts;
         if usage.is_over {
-            return self.since;
+            return since;
         }
-        if usage.users > 0 {
+        if usage.users > 0 || !usage.in_part.is_empty() {
             return end;
         }
-        usage.last.map_or(self.since + UNUSED, |last| last + QUIET).max(usage.kept + QUIET).min(end)
+        usage.last.map_or(since + UNUSED, |last| last + QUIET).max(usage.kept + QUIET).min(end)
+    }
+
+    /// When it is to be acquired again, as it is used now; never once it is too late for that.
+    fn extends(&self, now: Moment) -> Option<Moment> {
+        let is_late = now >= self.until();
+        let (term, usage) = (self.term.lock(), self.usage.lock());
+        let may = term.spec.is_some() && !is_late && !matches!(term.extension, Extension::Done);
+        (may && !usage.is_over && !usage.in_part.is_empty()).then(|| term.since + self.lasts / 10 * 6)
+    }
+
+    /// Whether the Lease is as the sharder wrote it. From an extension on it lasts once more.
+    fn is(&self, lease: &LeaseSpec) -> bool {
+        let term = &mut *self.term.lock();
+        match &term.extension {
+            Extension::Asked(since, spec) if spec == lease => {
+                (term.since, term.spec) = (*since, Some(lease.clone()));
+                term.extension = Extension::Done;
+                true
+            }
+            Extension::NotNeeded | Extension::Asked(..) | Extension::Done => term.spec.as_ref() == Some(lease),
+        }
     }
 }
 
@@ -130,7 +182,24 @@ impl Holds {
 
     /// Whether the Lease is held.
     pub(super) fn has(&self, key: &LeaseKey, now: Moment) -> bool {
-        self.held.get(key).is_some_and(|held| held.spec.is_some() || now < held.until())
+        self.held.get(key).is_some_and(|held| held.term.lock().spec.is_some() || now < held.until())
+    }
+
+    /// When the hold on this Lease is to be acquired again.
+    pub(super) fn extends(&self, key: &LeaseKey, now: Moment) -> Option<Moment> {
+        self.held.get(key).and_then(|held| held.extends(now))
+    }
+
+    /// The Lease is about to be acquired anew, the first time as `wanted`; returns as what, if the hold still needs that. What had
+    /// no answer is asked for again as it was.
+    pub(super) fn extending(&self, key: &LeaseKey, wanted: LeaseSpec, now: Moment) -> Option<LeaseSpec> {
+        let held = self.held.get(key).filter(|held| held.extends(now).is_some())?;
+        let term = &mut *held.term.lock();
+        if let Extension::Asked(_, spec) = &term.extension {
+            return Some(spec.clone());
+        }
+        term.extension = Extension::Asked(now, wanted.clone());
+        Some(wanted)
     }
 
     /// When the hold on this Lease is to be released.
@@ -143,13 +212,10 @@ impl Holds {
         self.rests.get(key).copied().filter(|until| now < *until)
     }
 
-    /// The holds on all of these, if there are any and something can be begun under all.
-    pub(super) fn all(&self, keys: &[LeaseKey], now: Moment) -> Option<Vec<Arc<Held>>> {
-        let relied_on = |key: &LeaseKey| {
-            let held = self.held.get(key)?;
-            (!held.usage.lock().is_over && now < held.begins_until()).then(|| held.clone())
-        };
-        keys.iter().map(relied_on).collect::<Option<Vec<_>>>().filter(|all| !all.is_empty())
+    /// The holds on all of these, if the family of this uid may be moved under all.
+    pub(super) fn all(&self, keys: &[LeaseKey], uid: &str, now: Moment) -> Option<Vec<Arc<Held>>> {
+        let held = |key: &LeaseKey| self.held.get(key).filter(|held| held.takes(uid, now)).cloned();
+        keys.iter().map(held).collect()
     }
 
     /// The hold is about to be released: nothing is written under it any more. Returns how long the shard's own Lease lasts,
@@ -157,7 +223,7 @@ impl Holds {
     pub(super) fn release(&mut self, key: &LeaseKey, now: Moment) -> Option<(Duration, bool)> {
         let held = self.held.get(key).filter(|held| held.ends() <= now)?;
         held.usage.lock().is_over = true;
-        Some((held.lasts / 2, held.begins_until() <= now))
+        Some((held.lasts / 2, held.begins_until <= now))
     }
 
     /// Leaves the Lease alone for a while.
@@ -166,10 +232,16 @@ impl Holds {
         self.rests.insert(key.clone(), now + REST);
     }
 
-    /// Ends the holds on Leases that are not as the sharder wrote them. `stands` gets what was written.
-    pub(super) fn end_unless(&mut self, stands: impl Fn(&LeaseKey, &Name, Option<&LeaseSpec>) -> bool) {
+    /// Ends the holds on Leases that are not as the sharder wrote them. `stands` gets the name, and whether a Lease is this
+    /// hold's; that is none where it has no Lease.
+    pub(super) fn end_unless(
+        &mut self,
+        stands: impl Fn(&LeaseKey, &Name, Option<&dyn Fn(&LeaseSpec) -> bool>) -> bool,
+    ) {
         self.held.retain(|key, held| {
-            let stands = stands(key, &held.name, held.spec.as_ref());
+            let has_lease = held.term.lock().spec.is_some();
+            let is_its: &dyn Fn(&LeaseSpec) -> bool = &|spec| held.is(spec);
+            let stands = stands(key, &held.name, has_lease.then_some(is_its));
             if !stands {
                 held.usage.lock().is_over = true;
             }
@@ -236,24 +308,39 @@ impl Hold {
         outcome
     }
 
-    /// Begins with a family: unless that ends, the hold is kept until it runs out. A shard that came back meanwhile would find
-    /// an object without its children.
+    /// Begins or goes on with the family of an object, which keeps the hold until that has ended.
     ///
     /// # Errors
     /// There is too little time left ([`has_ended`]).
-    pub(crate) fn begin(&self) -> Result<Unfinished, kube::Error> {
-        let (left, now) = (self.left(), self.clock.now());
-        if left.is_zero() || self.of.iter().any(|held| held.begins_until() <= now) {
+    pub(crate) fn begin(&self, uid: &str) -> Result<(), kube::Error> {
+        let now = self.clock.now();
+        if !self.of.iter().all(|held| held.takes(uid, now)) {
             return Err(kube::Error::Service(HoldEnded.into()));
         }
-        Ok(self.unfinished(left))
+        for held in &self.of {
+            let in_part = &mut held.usage.lock().in_part;
+            if in_part.is_empty() {
+                // It may have to be extended.
+                self.attention.send_replace(());
+            }
+            in_part.insert(uid.to_owned());
+        }
+        Ok(())
+    }
+
+    /// The family has moved, or there is nothing left of it.
+    pub(crate) fn end(&self, uid: &str) {
+        for held in &self.of {
+            held.usage.lock().in_part.remove(uid);
+        }
     }
 
     /// How long it can be relied on.
     fn left(&self) -> Duration {
         let now = self.clock.now();
         let left = |held: &Arc<Held>| if held.usage.lock().is_over { Duration::ZERO } else { held.until().since(now) };
-        self.of.iter().map(left).min().unwrap_or_default()
+        // A ring without any Lease has no shard that a Lease could keep waiting.
+        self.of.iter().map(left).min().unwrap_or(DEFAULT_LEASE_DURATION)
     }
 
     fn unfinished(&self, within: Duration) -> Unfinished {
@@ -283,15 +370,15 @@ impl Drop for Hold {
     }
 }
 
-/// Something that was begun under a hold, and keeps it until then unless it ends.
-pub(crate) struct Unfinished {
+/// A write that was sent under a hold, and keeps it until then unless it ends.
+struct Unfinished {
     hold: Hold,
     until: Option<Moment>,
 }
 
 impl Unfinished {
     /// It came to its end.
-    pub(crate) fn end(mut self) {
+    fn end(mut self) {
         self.until = None;
     }
 }

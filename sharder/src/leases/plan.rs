@@ -25,6 +25,8 @@ pub(super) enum Action {
     Acquire,
     /// Hold it while the objects of its shard, which is gone, are taken.
     Hold,
+    /// Hold it once more, for families of which not all has moved.
+    Extend,
     /// Make it, and hold it: objects name its shard, which has none.
     Make,
     /// Release it: nothing of its shard is left to be taken, or the hold has run out.
@@ -83,7 +85,10 @@ pub(super) fn plan(book: &Book, now: Moment, since: Moment) -> (Vec<Todo>, Optio
 fn hold(book: &Book, key: &LeaseKey, now: Moment, is_wanted: bool) -> (Option<Action>, Option<Moment>) {
     match (book.holds.ends(key), book.holds.rests(key, now)) {
         (Some(ends), _) if ends <= now => (Some(Action::Release), None),
-        (Some(ends), _) => (None, Some(ends)),
+        (Some(ends), _) => match book.holds.extends(key, now) {
+            Some(extends) if extends <= now => (Some(Action::Extend), Some(ends)),
+            extends => (None, extends.into_iter().chain([ends]).min()),
+        },
         (None, Some(until)) if is_wanted => (None, Some(until)),
         (None, _) => (is_wanted.then_some(Action::Hold), None),
     }

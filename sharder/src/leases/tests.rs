@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use ringside_ring::labels::LEASE_GRACE;
 use ringside_runtime::clock::TokioClock;
 
 use super::{
@@ -13,14 +12,20 @@ use super::{
 };
 
 /// What a leader knows that has seen the Leases of these shards of the ring `example`, each held, and all others go. It holds
-/// the name `gone`, for longer than any test.
+/// the name `gone`.
 pub(crate) fn held_by(shards: &[&str]) -> Leases {
     let leases = seen_for_long(shards);
-    let name = ("example".parse().unwrap(), "gone".to_owned());
-    let held = hold::Held::new(name, None, leases.now(), Duration::from_secs(1_000_000));
-    let key = LeaseKey { namespace: "default".to_owned(), name: "gone".to_owned() };
-    leases.book.lock().holds.insert(key, held);
+    hold_name(&leases, "gone");
     leases
+}
+
+/// The sharder holds this name, for longer than any test.
+pub(crate) fn hold_name(leases: &Leases, shard: &str) {
+    let name = ("example".parse().unwrap(), shard.to_owned());
+    let held = hold::Held::new(name, None, leases.clock.now(), Duration::from_secs(1_000_000));
+    let key = LeaseKey { namespace: "default".to_owned(), name: shard.to_owned() };
+    leases.book.lock().holds.insert(key, held);
+    leases.attention.send_replace(());
 }
 
 /// The same of one that holds nothing.
@@ -72,13 +77,6 @@ pub(crate) fn leave(leases: &Leases, shard: &str) {
     leases.observe(Event::Delete(lease(shard, shard, 0, 1)));
 }
 
-/// The shard says that it keeps to this grace.
-pub(crate) fn promises(leases: &Leases, shard: &str, grace: &str) {
-    let mut lease = lease(shard, shard, 0, 1);
-    lease.metadata.annotations = Some([(LEASE_GRACE.to_owned(), grace.to_owned())].into());
-    leases.observe(Event::Apply(lease));
-}
-
 /// The path and the content of a Lease of the ring `example`, as the API server stores it.
 pub(crate) fn stored(shard: &str, holder: &str) -> (String, serde_json::Value) {
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/default/leases/{shard}");
@@ -120,7 +118,7 @@ async fn a_name_without_lease_is_not_gone_before_twice_the_default_duration() {
     assert!(gone("released").await, "this replica saw its release");
     assert!(!gone("unseen").await && !gone("deleted").await);
     tokio::time::sleep(Duration::from_secs(28)).await;
-    leases.book.lock().expire(leases.now());
+    leases.book.lock().expire(leases.clock.now());
     assert!(!gone("unseen").await && !gone("deleted").await);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(gone("unseen").await && gone("deleted").await);

@@ -8,8 +8,8 @@ use tokio::{task::JoinHandle, time::sleep};
 
 use super::*;
 use crate::{
-    assign::tests::{CONFIG_MAPS, SECRETS, path},
     fixtures::FakeApi,
+    reconcile::tests::{CONFIG_MAPS, SECRETS, path},
     snapshot::tests::{example_spec, ring, snapshot_of},
 };
 
@@ -176,7 +176,7 @@ async fn a_resource_that_is_named_again_in_the_midst_of_a_pass_keeps_its_labels(
     sleep(Duration::from_secs(59)).await;
     assert_eq!(labelled(&api, OBJECTS), OBJECTS);
     sleep(Duration::from_secs(120)).await;
-    let writes_at_once = crate::assign::PARALLEL;
+    let writes_at_once = crate::release::PARALLEL;
     assert!(OBJECTS - labelled(&api, OBJECTS) <= writes_at_once, "but for what was being written at that moment");
     assert_eq!(leftovers.take_in(&sender.borrow()).len(), 0);
     task.abort();

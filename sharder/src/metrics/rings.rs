@@ -18,7 +18,7 @@ use prometheus_client::{
 use ringside_ring::{RingName, cluster_ring::GroupResource};
 
 use super::{ResourceLabels, RingLabel, labels, ring_label};
-use crate::census::Lone;
+use crate::index::Lone;
 
 /// What is known of one ring.
 #[derive(Clone, Debug, Default)]

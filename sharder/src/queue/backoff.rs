@@ -34,11 +34,16 @@ impl<Key: Copy + Eq + Hash> Backoff<Key> {
         failures.next()
     }
 
-    /// How long the key waits after the API server refused this version of its object.
-    pub(super) fn refused(&mut self, key: Key, version: u64) -> Duration {
+    /// How long the key waits after the API server refused this version of its object, and how long another version would.
+    pub(super) fn refused(&mut self, key: Key, version: u64) -> [Duration; 2] {
         let failures = self.0.entry(key).or_default();
         let wait = failures.next();
-        if failures.refused.replace(version) == Some(version) { REFUSED } else { wait }
+        if failures.refused.replace(version) == Some(version) { [REFUSED, wait] } else { [wait, wait] }
+    }
+
+    /// Whether another version than this was refused last.
+    pub(super) fn refused_another(&self, key: Key, version: u64) -> bool {
+        self.0.get(&key).and_then(|failures| failures.refused).is_some_and(|refused| refused != version)
     }
 
     /// The key succeeded, or its object is another one now.
@@ -73,11 +78,12 @@ mod tests {
     #[test]
     fn what_is_refused_twice_in_the_same_version_waits_for_five_minutes() {
         let mut backoff = Backoff::default();
-        assert_eq!([1, 1, 1].map(|version| backoff.refused("a", version).as_millis()), [200, 300_000, 300_000]);
-        assert_eq!(backoff.refused("a", 2).as_millis(), 1_600, "another version may be taken");
+        assert_eq!([1, 1, 1].map(|version| backoff.refused("a", version)[0].as_millis()), [200, 300_000, 300_000]);
+        assert!(backoff.refused_another("a", 2) && !backoff.refused_another("a", 1));
+        assert_eq!(backoff.refused("a", 2)[0].as_millis(), 1_600, "another version may be taken");
         assert_eq!(backoff.failed("a").as_millis(), 3_200);
-        assert_eq!(backoff.refused("a", 2).as_millis(), 6_400, "it was not refused in between");
+        assert_eq!(backoff.refused("a", 2)[0].as_millis(), 6_400, "it was not refused in between");
         backoff.forget("a");
-        assert_eq!(backoff.refused("a", 2), FIRST);
+        assert_eq!(backoff.refused("a", 2), [FIRST; 2]);
     }
 }

@@ -17,42 +17,7 @@ use tokio::{
 };
 
 use super::{backoff::Backoff, limiter::Priority};
-
-/// The number of a ring, of a family or of what else has a key.
-type Number = u32;
-
-/// What is decided about. Small: there are as many as objects after the shards changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Key {
-    /// An object of a ring, with its children.
-    Family {
-        /// The ring's number: more rings than that have no room in a cluster.
-        ring: u16,
-        /// The object's number.
-        slot: Number,
-    },
-    /// A shard's Lease.
-    Lease(Number),
-    /// An object that the sharder keeps for a ring or for itself.
-    Managed(Number),
-    /// A resource of a ring.
-    Resource {
-        /// The ring's number.
-        ring: u16,
-        /// The resource's number.
-        resource: Number,
-    },
-}
-
-impl Key {
-    /// Whose turn it takes: its ring's, or that of all that is no ring's.
-    const fn turn(self) -> Option<u16> {
-        match self {
-            Self::Family { ring, .. } | Self::Resource { ring, .. } => Some(ring),
-            Self::Lease(_) | Self::Managed(_) => None,
-        }
-    }
-}
+use crate::index::Slot;
 
 /// What came of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,13 +61,14 @@ pub(crate) struct Queue {
 
 struct State {
     start: Instant,
-    keys: HashMap<Key, Entry>,
-    classes: [Class; PRIORITIES.len()],
+    keys: HashMap<Slot, Entry>,
+    /// The keys that are ready, by class. Some may be ready in another class by now, or not at all: those are passed over.
+    classes: [VecDeque<Slot>; PRIORITIES.len()],
     /// What waits, the earliest first. Those that a key's entry does not name any more are passed over.
-    timers: BinaryHeap<Reverse<(Tick, Key)>>,
+    timers: BinaryHeap<Reverse<(Tick, Slot)>>,
     /// How many keys wait.
     waiting: usize,
-    backoff: Backoff<Key>,
+    backoff: Backoff<Slot>,
     picks: usize,
 }
 
@@ -123,6 +89,8 @@ struct Wait {
     priority: Priority,
     /// Whether it failed: it waits to the end, whoever names it.
     failed: bool,
+    /// Until when it waits if its object is another version.
+    soon: Tick,
 }
 
 /// That a key comes again.
@@ -138,41 +106,6 @@ impl Wish {
     fn and(self, other: Self) -> Self {
         let after = self.after.zip(other.after).map(|(one, other)| one.min(other));
         Self { priority: self.priority.min(other.priority), after }
-    }
-}
-
-/// The ready keys of one class. Some may be ready in another class by now, or not at all: those are passed over.
-#[derive(Default)]
-struct Class {
-    /// The turns that have keys here, the next one first.
-    turns: VecDeque<Option<u16>>,
-    keys: HashMap<Option<u16>, VecDeque<Key>>,
-}
-
-impl Class {
-    fn push(&mut self, key: Key) {
-        let keys = self.keys.entry(key.turn()).or_default();
-        if keys.is_empty() {
-            self.turns.push_back(key.turn());
-        }
-        keys.push_back(key);
-    }
-
-    /// The next key that is ready here.
-    fn pop(&mut self, is_ready: impl Fn(&Key) -> bool) -> Option<Key> {
-        loop {
-            let turn = self.turns.pop_front()?;
-            let Some(keys) = self.keys.get_mut(&turn) else { continue };
-            let found = std::iter::from_fn(|| keys.pop_front()).find(&is_ready);
-            if keys.is_empty() {
-                self.keys.remove(&turn);
-            } else {
-                self.turns.push_back(turn);
-            }
-            if found.is_some() {
-                return found;
-            }
-        }
     }
 }
 
@@ -193,13 +126,13 @@ impl Default for Queue {
 
 impl Queue {
     /// The key is to be decided, as soon as its turn comes. One that failed ends its pause first.
-    pub(crate) fn add(&self, key: Key, priority: Priority) {
+    pub(crate) fn add(&self, key: Slot, priority: Priority) {
         self.state.lock().name(key, Wish { priority, after: None });
         self.changed.notify_one();
     }
 
     /// The key is to be decided after a while, unless that is sooner anyway.
-    pub(crate) fn add_after(&self, key: Key, priority: Priority, delay: Duration) {
+    pub(crate) fn add_after(&self, key: Slot, priority: Priority, delay: Duration) {
         let mut state = self.state.lock();
         let after = Some(state.tick_after(delay));
         state.name(key, Wish { priority, after });
@@ -208,14 +141,37 @@ impl Queue {
     }
 
     /// What the key stands for is another one than what failed: if it pauses, its turn comes at once.
-    pub(crate) fn forgive(&self, key: Key) {
+    pub(crate) fn forgive(&self, key: Slot) {
         self.state.lock().forgive(key);
         self.changed.notify_one();
+    }
+
+    /// The key does not wait for a moment any more, unless it has failed.
+    pub(crate) fn forget(&self, key: Slot) {
+        let state = &mut *self.state.lock();
+        if let Some(Entry::Waiting(Wait { failed: false, .. })) = state.keys.get(&key) {
+            state.keys.remove(&key);
+            state.waiting -= 1;
+        }
+    }
+
+    /// The object of a key is of this version by now. If another one was refused, it is tried again after a usual pause.
+    pub(crate) fn changed(&self, key: Slot, version: u64) {
+        self.state.lock().changed(key, version);
+        self.changed.notify_one();
+    }
+
+    /// How many keys wait or are worked on.
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.state.lock().keys.len()
     }
 
     /// Waits for the next key. No other caller gets it before the work is done, or dropped.
     pub(crate) async fn next(&self) -> Work {
         loop {
+            // Many keys that take no time must not keep the task from others.
+            tokio::task::consume_budget().await;
             let changed = self.changed.notified();
             let due = {
                 let mut state = self.state.lock();
@@ -236,23 +192,18 @@ impl Queue {
             }
         }
     }
-
-    /// How many keys wait or are worked on.
-    pub(crate) fn len(&self) -> usize {
-        self.state.lock().keys.len()
-    }
 }
 
 /// A key that is worked on. One that is dropped comes again like one that failed.
 pub(crate) struct Work {
     queue: Queue,
-    key: Key,
+    key: Slot,
     priority: Priority,
     outcome: Outcome,
 }
 
 impl Work {
-    pub(crate) const fn key(&self) -> Key {
+    pub(crate) const fn key(&self) -> Slot {
         self.key
     }
 
@@ -274,7 +225,7 @@ impl Drop for Work {
 }
 
 impl State {
-    fn name(&mut self, key: Key, wish: Wish) {
+    fn name(&mut self, key: Slot, wish: Wish) {
         match self.keys.get(&key).copied() {
             None => self.queue(key, wish),
             Some(Entry::Ready(before)) => {
@@ -297,19 +248,19 @@ impl State {
         }
     }
 
-    fn queue(&mut self, key: Key, Wish { priority, after }: Wish) {
+    fn queue(&mut self, key: Slot, Wish { priority, after }: Wish) {
         match after {
             None => self.make_ready(key, priority),
-            Some(until) => self.wait(key, Wait { until, priority, failed: false }),
+            Some(until) => self.wait(key, Wait { until, priority, failed: false, soon: until }),
         }
     }
 
-    fn make_ready(&mut self, key: Key, priority: Priority) {
+    fn make_ready(&mut self, key: Slot, priority: Priority) {
         self.keys.insert(key, Entry::Ready(priority));
-        self.classes[priority as usize].push(key);
+        self.classes[priority as usize].push_back(key);
     }
 
-    fn wait(&mut self, key: Key, wait: Wait) {
+    fn wait(&mut self, key: Slot, wait: Wait) {
         self.keys.insert(key, Entry::Waiting(wait));
         self.waiting += 1;
         self.timers.push(Reverse((wait.until, key)));
@@ -323,7 +274,7 @@ impl State {
         }
     }
 
-    fn forgive(&mut self, key: Key) {
+    fn forgive(&mut self, key: Slot) {
         self.backoff.forget(key);
         if let Some(Entry::Waiting(Wait { priority, failed: true, .. })) = self.keys.get(&key).copied() {
             self.waiting -= 1;
@@ -331,7 +282,17 @@ impl State {
         }
     }
 
-    fn done(&mut self, key: Key, priority: Priority, outcome: Outcome) {
+    fn changed(&mut self, key: Slot, version: u64) {
+        if let Some(Entry::Waiting(wait @ Wait { failed: true, .. })) = self.keys.get(&key).copied()
+            && wait.soon < wait.until
+            && self.backoff.refused_another(key, version)
+        {
+            self.waiting -= 1;
+            self.wait(key, Wait { until: wait.soon.max(self.now()), ..wait });
+        }
+    }
+
+    fn done(&mut self, key: Slot, priority: Priority, outcome: Outcome) {
         let Some(Entry::Running(again)) = self.keys.remove(&key) else { return };
         let pause = match outcome {
             Outcome::Ok => {
@@ -341,21 +302,23 @@ impl State {
                 }
                 return;
             }
-            Outcome::Again => self.backoff.failed(key),
+            Outcome::Again => [self.backoff.failed(key); 2],
             Outcome::Refused { version } => self.backoff.refused(key, version),
         };
         let priority = again.map_or(priority, |wish| wish.priority.min(priority));
-        self.wait(key, Wait { until: self.tick_after(pause), priority, failed: true });
+        let [until, soon] = pause.map(|pause| self.tick_after(pause));
+        self.wait(key, Wait { until, priority, failed: true, soon });
     }
 
     /// Takes the next key that is ready.
-    fn pick(&mut self) -> Option<(Key, Priority)> {
+    fn pick(&mut self) -> Option<(Slot, Priority)> {
         self.end_waits();
         let first = FIRST[self.picks % FIRST.len()];
         let mut order = [first].into_iter().chain(PRIORITIES);
         let (key, priority) = order.find_map(|priority| {
-            let is_ready = |key: &Key| self.keys.get(key) == Some(&Entry::Ready(priority));
-            Some((self.classes[priority as usize].pop(is_ready)?, priority))
+            let is_ready = |key: &Slot| self.keys.get(key) == Some(&Entry::Ready(priority));
+            let class = &mut self.classes[priority as usize];
+            Some((std::iter::from_fn(|| class.pop_front()).find(is_ready)?, priority))
         })?;
         self.picks = self.picks.wrapping_add(1);
         self.keys.insert(key, Entry::Running(None));
@@ -395,7 +358,7 @@ impl State {
     }
 }
 
-fn is_waiting(keys: &HashMap<Key, Entry>, key: Key, until: Tick) -> bool {
+fn is_waiting(keys: &HashMap<Slot, Entry>, key: Slot, until: Tick) -> bool {
     matches!(keys.get(&key), Some(Entry::Waiting(wait)) if wait.until == until)
 }
 

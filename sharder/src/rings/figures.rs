@@ -1,5 +1,4 @@
-//! How a ring's objects are distributed, from what is known of them without keeping them: the counts of the passes, the
-//! objects without owner that are being worked on, and the drains under way.
+//! How a ring's objects are distributed: the counts of the index, and the drains under way.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,9 +12,10 @@ use ringside_ring::{
 };
 
 use crate::{
-    census::{Census, Lone},
     drains::Drains,
+    index::Lone,
     metrics::{Objects, OfShard, RingFigures},
+    reconcile::Distribution,
     snapshot::Snapshot,
 };
 
@@ -33,13 +33,15 @@ pub(super) struct Figures {
 }
 
 /// What is known at this moment.
-pub(super) fn figures(snapshot: &Snapshot, census: &Census, drains: &Drains) -> Figures {
-    let (counted, mut drains) = (census.figures(&snapshot.members), drains.figures());
+pub(super) fn figures(snapshot: &Snapshot, distribution: Distribution, drains: &Drains) -> Figures {
+    let Distribution { resources, unassigned_since, counted, changed, lone } = distribution;
+    let mut drains = drains.figures();
     let mut figures = Figures::default();
     let measured = &mut figures.measured;
+    (measured.unassigned_since, measured.counted_at) = (unassigned_since, counted);
     let mut shards: Option<BTreeMap<String, u64>> = Some(BTreeMap::new());
     for main in &snapshot.mains {
-        let of = counted.get(&main.resource.id).cloned().unwrap_or_default();
+        let of = resources.get(&main.resource.id).cloned().unwrap_or_default();
         let drains = drains.remove(&main.resource.id).unwrap_or_default();
         let of_drains = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         let objects = Objects {
@@ -49,9 +51,7 @@ pub(super) fn figures(snapshot: &Snapshot, census: &Census, drains: &Drains) -> 
             overdue: of_drains(drains.overdue.values().sum()),
         };
         measured.resources.insert(main.resource.id.clone(), objects);
-        measured.unassigned_since = first(measured.unassigned_since, of.unassigned_since);
         measured.draining_since = first(measured.draining_since, drains.since);
-        measured.counted_at = first(measured.counted_at, of.counted);
         for (shard, objects) in drains.overdue {
             *figures.overdue.entry(shard).or_default() += objects;
         }
@@ -73,9 +73,9 @@ pub(super) fn figures(snapshot: &Snapshot, census: &Census, drains: &Drains) -> 
         .collect();
     measured.max_to_mean = shards.as_ref().and_then(|shards| max_to_mean(shards, snapshot.hash_ring()));
     let controlled: BTreeSet<_> = snapshot.mains.iter().flat_map(|main| &main.controlled).map(|of| &of.id).collect();
-    measured.lone = census.lone(&controlled);
+    measured.lone = lone.into_iter().filter(|(resource, _)| controlled.contains(resource)).collect();
     figures.lone = (measured.lone.len() == controlled.len()).then(|| measured.lone.clone());
-    figures.objects = shards.map(|shards| counts(measured, shards));
+    figures.objects = shards.map(|shards| ObjectCounts { counted_at: time(changed), ..counts(measured, shards) });
     let lone = figures.lone.as_ref().map(|lone| lone.values().map(Lone::objects).sum());
     if let (Some(counts), Some(lone)) = (&mut figures.objects, lone) {
         counts.lone = Some(number(lone));
@@ -119,7 +119,7 @@ fn counts(measured: &RingFigures, shards: BTreeMap<String, u64>) -> ObjectCounts
         lone: None,
         max_to_mean: measured.max_to_mean.map(|ratio| format!("{ratio:.2}")),
         shards: listed,
-        counted_at: time(measured.counted_at),
+        counted_at: None,
     }
 }
 
@@ -136,7 +136,14 @@ mod tests {
     use std::{num::NonZeroU32, time::Duration};
 
     use super::*;
-    use crate::snapshot::tests::snapshot;
+    use crate::{reconcile::Counts, snapshot::tests::snapshot};
+
+    /// So many objects of the shards `a` and `b`, and of none.
+    fn counted(snapshot: &Snapshot, [a, b]: [u64; 2], unassigned: u64) -> Distribution {
+        let shards = Some([("a".to_owned(), a), ("b".to_owned(), b)].into());
+        let resources = [(snapshot.mains[0].resource.id.clone(), Counts { shards, unassigned })].into();
+        Distribution { resources, ..Distribution::default() }
+    }
 
     fn weighted<const N: usize>(shards: [(&str, &str); N]) -> HashRing {
         let shards = shards.map(|(shard, weight)| (shard.parse().unwrap(), weight.parse().unwrap()));
@@ -145,23 +152,18 @@ mod tests {
 
     #[test]
     fn nothing_is_said_before_it_was_counted() {
-        let (snapshot, census, drains) = (snapshot(), Census::default(), Drains::default());
+        let (snapshot, drains) = (snapshot(), Drains::default());
         let resource = snapshot.mains[0].resource.id.clone();
-        census.waits(&resource, "u");
-        let figures = figures(&snapshot, &census, &drains);
+        let resources = [(resource.clone(), Counts { shards: None, unassigned: 1 })].into();
+        let figures = figures(&snapshot, Distribution { resources, ..Distribution::default() }, &drains);
         assert_eq!(figures.objects, None);
         assert_eq!(figures.measured.resources[&resource].unassigned, 1);
     }
 
     #[test]
-    fn the_figures_are_those_of_census_and_drains() {
-        let (snapshot, census, drains) = (snapshot(), Census::default(), Drains::default());
+    fn the_figures_are_those_of_the_index_and_drains() {
+        let (snapshot, drains) = (snapshot(), Drains::default());
         let resource = snapshot.mains[0].resource.id.clone();
-        let mut pass = census.pass(&resource);
-        for shard in [Some("a"), Some("a"), Some("a"), Some("b"), Some("gone"), None] {
-            pass.count(&snapshot.members, shard);
-        }
-        pass.end();
         let began = SystemTime::now() - Duration::from_secs(90);
         drains.remember(
             &resource,
@@ -170,7 +172,7 @@ mod tests {
             &crate::move_id::move_id(began),
         );
         drains.report("u");
-        let figures = figures(&snapshot, &census, &drains);
+        let figures = figures(&snapshot, counted(&snapshot, [3, 1], 2), &drains);
         let objects = figures.objects.unwrap();
         assert_eq!((objects.assigned, objects.unassigned, objects.draining), (4, 2, 1));
         assert_eq!(objects.max_to_mean.as_deref(), Some("1.50"));
@@ -213,16 +215,14 @@ mod tests {
 
     #[test]
     fn lone_objects_are_told_when_each_controlled_resource_was_looked_through() {
-        let (snapshot, census, drains) = (snapshot(), Census::default(), Drains::default());
-        census.pass(&snapshot.mains[0].resource.id).end();
-        assert_eq!(figures(&snapshot, &census, &drains).objects.unwrap().lone, None);
+        let (snapshot, drains) = (snapshot(), Drains::default());
+        let before = counted(&snapshot, [0, 0], 0);
+        assert_eq!(figures(&snapshot, before.clone(), &drains).objects.unwrap().lone, None);
         let controlled = &snapshot.mains[0].controlled[0].id;
-        let mut lone = Lone::default();
-        lone.count(controlled, &crate::target::Target::default());
-        census.found_lone(controlled, lone);
         let of_no_ring = GroupResource { group: "x.y".into(), resource: "zs".into() };
-        census.found_lone(&of_no_ring, Lone::default());
-        let figures = figures(&snapshot, &census, &drains);
+        let one = Lone { uncontrolled: 1, ..Lone::default() };
+        let lone = [(controlled.clone(), one), (of_no_ring, Lone::default())].into();
+        let figures = figures(&snapshot, Distribution { lone, ..before }, &drains);
         assert_eq!(figures.objects.unwrap().lone, Some(1));
         assert_eq!(figures.lone.unwrap().keys().collect::<Vec<_>>(), [controlled]);
     }

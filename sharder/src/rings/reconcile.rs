@@ -28,8 +28,6 @@ use super::{
     webhook_configuration::{ClientConfig, Trust, asks, webhook_configuration},
 };
 use crate::{
-    census::Census,
-    drains::Drains,
     faults::Faults,
     fence::{self, Fences},
     keep::{ACTED_ON, Kept, Standing},
@@ -39,6 +37,7 @@ use crate::{
     news::tell,
     notices::Notices,
     probe::{Verdict, Verdicts, WebhookMode, WebhookModes},
+    reconcile::Known,
     snapshot::Snapshot,
 };
 use ringside_runtime::explain::explain;
@@ -68,8 +67,7 @@ pub(crate) struct Told {
     /// What the ring names no more.
     pub(crate) leftovers: Leftovers,
     pub(crate) fences: Fences,
-    pub(crate) drains: Drains,
-    pub(crate) census: Census,
+    pub(crate) known: Known,
     /// Whether the API server reaches the webhook, and whether it is configured to ask it about this ring.
     pub(crate) reach: Verdicts,
     pub(crate) asked: Verdicts,
@@ -144,7 +142,7 @@ async fn report_on(
             tell(&told.asked, asked);
         }
         report.announcer.members(&snapshot);
-        let figures = figures(&snapshot, &told.census, &told.drains);
+        let figures = figures(&snapshot, told.known.distribution(&snapshot), &told.known.drains);
         report.announcer.overdue(&snapshot, &figures.overdue);
         report.announcer.refused(&snapshot, &told.faults);
         if standing != Standing::Pending && protection.is_settled() {

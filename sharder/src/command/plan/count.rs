@@ -13,9 +13,9 @@ use ringside_ring::{
 
 use super::Forecast;
 use crate::{
-    assign::{BATCH, children::pages_of},
     leftovers::Leftovers,
     owners::owner,
+    pages::{PAGE, pages_of},
     resources::{Resource, Unusable},
     snapshot::{Main, Snapshot},
     target::Target,
@@ -187,7 +187,7 @@ impl Counting<'_> {
     }
 
     fn pages(&self, resource: &Resource) -> impl futures::Stream<Item = Result<Vec<Target>, kube::Error>> {
-        let parameters = ListParams::default().limit(u32::try_from(BATCH).unwrap_or(u32::MAX));
+        let parameters = ListParams::default().limit(u32::try_from(PAGE).unwrap_or(u32::MAX));
         pages_of(resource.objects(self.client, None), self.snapshot.labels.clone(), parameters)
     }
 }

@@ -9,12 +9,12 @@ use kube::{
     core::{PartialObjectMeta, Selector, SelectorExt as _},
 };
 
-use crate::assign::BATCH;
+use crate::pages::PAGE;
 
 /// The names of the namespaces that the selector matches.
 pub(super) async fn selected(client: &Client, selector: &Selector) -> Result<BTreeSet<String>, kube::Error> {
     let api: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
-    let mut parameters = ListParams::default().limit(u32::try_from(BATCH).unwrap_or(u32::MAX));
+    let mut parameters = ListParams::default().limit(u32::try_from(PAGE).unwrap_or(u32::MAX));
     let mut selected = BTreeSet::new();
     loop {
         let page = api.list(&parameters).await?;

@@ -5,15 +5,11 @@
 use http::{Method, StatusCode};
 use serde_json::json;
 
+mod objects;
+
+use self::objects::{CONFIG_MAPS, SECRETS, Scope, chain, name_of, object, owned, put_chain, scope};
 use super::{forecast::How, *};
-use crate::{
-    assign::{
-        Scope,
-        tests::{CONFIG_MAPS, SECRETS, chain, name_of, object, owned, path, put_chain, scope},
-    },
-    fixtures::FakeApi,
-    snapshot::tests::members,
-};
+use crate::{fixtures::FakeApi, reconcile::tests::path, snapshot::tests::members};
 
 /// What would become of the ring of `scope`, which now has `now`.
 async fn forecast(api: &FakeApi, scope: &Scope, now: &Members) -> Forecast {

@@ -98,9 +98,16 @@ async fn run_with(
     let (index, told, _) = index();
     let progress = Arc::<Progress>::default();
     let api = kinds()[usize::from(resource.0)].resource.objects(&Client::new(service, "default"), None);
-    let source = Source { index: Arc::clone(&index), resource, scope: Scope::Cluster, progress: Arc::clone(&progress) };
+    let source = Source {
+        index: Arc::clone(&index),
+        resource,
+        scope: Scope::Cluster,
+        progress: Arc::clone(&progress),
+        listing: Arc::default(),
+    };
     let feed = Feed::new(api, source, Arc::new(Semaphore::new(1)), went_back.subscribe());
-    let feed = if resource == ROOTS { feed } else { feed.or_labelled(labels().shard) };
+    let feed =
+        if resource == ROOTS { feed } else { feed.or_labelled(labels().shard, watch::Sender::new(false).subscribe()) };
     let (mode, mut asks) = (feed.mode(), asked.subscribe());
     tokio::select! {
         never = feed.run() => match never {},
@@ -177,7 +184,8 @@ async fn broken_watch_goes_on_without_a_list() {
     assert_eq!(ran.names, ["o1", "o2"]);
     assert!(ran.queries[1..5].iter().all(|query| query.contains("resourceVersion=10")), "{:?}", ran.queries);
     let failed = ran.told.lock().failed.clone();
-    assert_eq!(failed, [false, false, true, true, true, false]);
+    // It is told to work when it is opened, and when it shows something.
+    assert_eq!(failed, [false, false, true, false, true, false, true, false, false]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -233,4 +241,26 @@ async fn resource_with_few_children_is_watched_by_label() {
         assert_eq!(by_label, mode == Mode::Labelled, "{:?}", ran.queries);
         assert!(!ran.queries[0].contains("labelSelector"));
     }
+}
+
+/// What one shows the other would take for gone.
+#[tokio::test(start_paused = true)]
+async fn lists_of_one_resource_wait_for_each_other() {
+    let asked = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&asked);
+    let service = tower::service_fn(move |_: Request<Body>| {
+        *count.lock() += 1;
+        pending::<Result<Response<Body>, Infallible>>()
+    });
+    let (index, listing) = (index().0, Arc::<super::super::sources::Listing>::default());
+    let feed = |scope: Scope| {
+        let api =
+            kinds()[usize::from(ROOTS.0)].resource.objects(&Client::new(service.clone(), "default"), scope.namespace());
+        let (index, listing) = (Arc::clone(&index), Arc::clone(&listing));
+        let source = Source { index, resource: ROOTS, scope, progress: Arc::default(), listing };
+        Feed::new(api, source, Arc::new(Semaphore::new(2)), watch::Sender::new(()).subscribe()).run()
+    };
+    let both = futures::future::join(feed(Scope::Cluster), feed(Scope::Namespace("n".into())));
+    assert!(timeout(Duration::from_secs(10), both).await.is_err());
+    assert_eq!(*asked.lock(), 1);
 }

@@ -23,7 +23,7 @@ fn large_family_loses_no_child() {
     // Children first: they wait.
     numbers.iter().for_each(|number| show(&index, LEAVES, &child(*number)));
     assert_eq!(awaited(), 1);
-    index.apply(ROOTS, &object(("o", &root), 1, None, None), Origin::Feed);
+    index.apply(ROOTS, &object(("o", &root), 1, None, None));
     assert_eq!((known(), awaited()), (Some(uids(&numbers)), 0));
     let mut rest = numbers;
     for step in [3, 7, 1] {
@@ -34,12 +34,12 @@ fn large_family_loses_no_child() {
         }
         // As many again, which pass the bound once more, and the root goes and comes.
         (1..=100).for_each(|number| {
-            index.apply(LEAVES, &child(number + 1000 * step), Origin::Feed);
+            index.apply(LEAVES, &child(number + 1000 * step));
             rest.insert(number + 1000 * step);
         });
         index.remove(ROOTS, &root);
         assert_eq!(known(), None);
-        index.apply(ROOTS, &object(("o", &root), 1, None, None), Origin::Feed);
+        index.apply(ROOTS, &object(("o", &root), 1, None, None));
         assert_eq!(known().unwrap(), uids(&rest));
     }
 }
@@ -62,7 +62,7 @@ fn shard_values_beyond_the_bound_have_no_name() {
     assert_eq!((shard(65_534), shard(65_535), shard(65_600)), (Some("s65534".to_owned()), None, None));
     assert_eq!(index.read(|objects| objects.by_shard(ROOTS).map(|(_, of)| of.owned).sum::<u32>()), 65_600);
     index.remove(ROOTS, &uuid(7));
-    index.apply(ROOTS, &shown(70_000), Origin::Feed);
+    index.apply(ROOTS, &shown(70_000));
     assert_eq!(shard(70_000), Some("s70000".to_owned()));
     index.remove(ROOTS, &uuid(65_600));
     assert_eq!(index.read(|objects| objects.of_shard(ROOTS, "s7")), OfShard::default());
@@ -93,12 +93,12 @@ fn fill(index: &Index, roots: usize) {
     let shard = |number: usize| format!("shard-{}", number % 3);
     for number in 0..roots {
         let name = format!("an-object-with-a-name-{number:08}");
-        index.apply(ROOTS, &object((&name, &uuid(number)), 1, Some(&shard(number)), None), Origin::Feed);
+        index.apply(ROOTS, &object((&name, &uuid(number)), 1, Some(&shard(number)), None));
         for child in 1..=2 {
             let name = format!("an-object-with-a-name-{number:08}-chi-{child}");
             let (uid, owner) = (uuid(number + child * roots), uuid(number));
             let child = object((&name, &uid), 1, Some(&shard(number)), Some(("ConfigMap", &owner)));
-            index.apply(LEAVES, &child, Origin::Feed);
+            index.apply(LEAVES, &child);
         }
     }
 }

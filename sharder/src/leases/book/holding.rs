@@ -31,6 +31,10 @@ impl Book {
         let named = self.rings.get(ring).map(|of_ring| of_ring.namespaces.clone()).filter(|named| !named.is_empty());
         let of_ring = self.iter().filter(|(_, seen)| seen.ring == *ring);
         let namespaces = named.unwrap_or_else(|| of_ring.map(|(key, _)| key.namespace.clone()).collect());
+        // In a ring without any Lease no shard can wait for one, unless one has just lost its own.
+        if namespaces.is_empty() && self.vanished.iter().any(|(of, ..)| of == ring) {
+            return None;
+        }
         let key = |namespace| LeaseKey { namespace, name: shard.to_owned() };
         Some(namespaces.into_iter().map(key).collect())
     }
@@ -70,12 +74,12 @@ impl Book {
     pub(super) fn end_lost_holds(&mut self) {
         let mut holds = std::mem::take(&mut self.holds);
         let names = self.names();
-        holds.end_unless(|key, (ring, shard), spec| {
+        holds.end_unless(|key, (ring, shard), is_its| {
             let is_of_name = |seen: &Observed| seen.ring == *ring && seen.shard.as_str() == shard;
             let is_elsewhere = names.counting().any(|(_, seen)| is_of_name(seen) && seen.facts.held_by_shard);
             !is_elsewhere
-                && match spec {
-                    Some(_) => self.leases.get(key).is_some_and(|seen| seen.lease.spec.as_ref() == spec),
+                && match is_its {
+                    Some(is_its) => self.leases.get(key).and_then(|seen| seen.lease.spec.as_ref()).is_some_and(is_its),
                     None => !self.iter().any(|(known, seen)| known == key && seen.ring == *ring),
                 }
         });

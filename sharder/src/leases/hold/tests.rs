@@ -31,8 +31,24 @@ fn held(duration: u64, transitions: u64) -> Option<(String, u64, u64)> {
     Some(("shardlease-controller".to_owned(), duration, transitions))
 }
 
+/// How long a hold is waited for at most: longer than a Lease is left alone.
+const PATIENCE: Duration = REST.saturating_add(Duration::from_secs(3));
+
 async fn hold(leases: &Leases, shard: &str) -> Option<Hold> {
-    leases.hold(&"example".parse().unwrap(), shard).await
+    hold_for(leases, shard, "u").await
+}
+
+/// The same for the object of this uid.
+async fn hold_for(leases: &Leases, shard: &str, uid: &str) -> Option<Hold> {
+    let held = async {
+        loop {
+            match leases.hold(&"example".parse().unwrap(), shard, uid) {
+                None => sleep(Duration::from_millis(50)).await,
+                held => return held,
+            }
+        }
+    };
+    timeout(PATIENCE, held).await.ok().flatten()
 }
 
 fn writes_to(api: &FakeApi, path: &str) -> usize {
@@ -84,7 +100,7 @@ async fn what_a_leader_before_holds_is_acquired_anew_for_as_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_is_never_renewed_and_has_to_end_although_it_is_used() {
+async fn a_hold_has_to_end_although_it_is_used() {
     let (api, leases) = (FakeApi::default(), seen_for_long(&["a"]));
     let path = known(&api, &leases, |_| {});
     let _leading = lead(&api, &leases);
@@ -215,15 +231,145 @@ async fn a_hold_ends_as_soon_as_a_shard_of_the_name_holds_another_lease() {
     assert!(has_ended(&hold.carry_out(async |_| Ok(())).await.unwrap_err()));
 }
 
-/// Others would wait with it.
+/// An object of a shard that has one child there and is taken, as far as that.
+async fn begun(leases: &Leases) -> Hold {
+    let hold = hold_for(leases, "x", "in-part").await.unwrap();
+    hold.begin("in-part").unwrap();
+    hold
+}
+
+/// Its shard would find it without the children that have moved, and make them once more.
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_refused_is_not_waited_for() {
+async fn a_hold_lasts_once_more_for_a_family_of_which_not_all_has_moved() {
     let (api, leases) = (FakeApi::default(), seen_for_long(&["a"]));
-    known(&api, &leases, |_| {});
-    api.intercept(|asked, _| (asked.method == Method::PUT).then_some(StatusCode::FORBIDDEN));
+    let path = known(&api, &leases, |_| {});
     let _leading = lead(&api, &leases);
-    assert!(hold(&leases, "x").await.is_none());
-    let start = leases.now();
-    assert!(hold(&leases, "x").await.is_none());
-    assert!(leases.now().since(start) < Duration::from_secs(1), "{:?}", leases.now().since(start));
+    let first = begun(&leases).await;
+    sleep(Duration::from_secs(11)).await;
+    assert_eq!(spec(&api, &path), held(20, 1));
+    assert!(has_ended(&first.begin("new").unwrap_err()), "the second half is for what was begun");
+    sleep(Duration::from_secs(9)).await;
+    assert_eq!(spec(&api, &path), held(20, 2));
+    first.carry_out(async |_| Ok(())).await.unwrap();
+    first.begin("in-part").unwrap();
+    assert!(has_ended(&first.begin("new").unwrap_err()));
+    drop(first);
+    assert!(hold_for(&leases, "x", "in-part").await.is_some(), "one that has failed comes again");
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(spec(&api, &path), held(20, 2), "it still waits for that one");
+    sleep(Duration::from_secs(4)).await;
+    assert_eq!(spec(&api, &path), Some((String::new(), 10, 2)), "no third time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_lasts_once_more_is_released_when_its_families_have_moved() {
+    let (api, leases) = (FakeApi::default(), seen_for_long(&["a"]));
+    let path = known(&api, &leases, |_| {});
+    let _leading = lead(&api, &leases);
+    let hold = begun(&leases).await;
+    sleep(Duration::from_secs(15)).await;
+    assert_eq!(spec(&api, &path), held(20, 2));
+    hold.end("in-part");
+    drop(hold);
+    sleep(QUIET * 2).await;
+    assert_eq!(spec(&api, &path), Some((String::new(), 10, 2)));
+}
+
+/// What the watch shows of it comes first, as it may.
+#[tokio::test(start_paused = true)]
+async fn a_hold_stands_while_its_extension_has_no_answer_yet() {
+    let (api, leases) = (FakeApi::default(), seen_for_long(&["a"]));
+    let path = known(&api, &leases, |_| {});
+    let _leading = lead(&api, &leases);
+    let hold = begun(&leases).await;
+    let unanswered = api.clone();
+    let of_path = path.clone();
+    api.intercept(move |asked, objects| {
+        let extends = asked.method == Method::PUT && asked.path == of_path;
+        extends.then(|| {
+            let mut lease = asked.body.clone();
+            lease["metadata"]["resourceVersion"] = json!("9999");
+            objects.insert(of_path.clone(), lease);
+            StatusCode::INTERNAL_SERVER_ERROR
+        })
+    });
+    sleep(Duration::from_millis(12_500)).await;
+    assert_eq!(spec(&unanswered, &path), held(20, 2));
+    see(&leases, &api.get(&path).unwrap());
+    hold.carry_out(async |_| Ok(())).await.unwrap();
+    let mut anothers = api.get(&path).unwrap();
+    anothers["spec"]["holderIdentity"] = json!("x");
+    anothers["metadata"]["resourceVersion"] = json!("10000");
+    see(&leases, &anothers);
+    assert!(has_ended(&hold.carry_out(async |_| Ok(())).await.unwrap_err()));
+}
+
+/// What left the ring has to lose its labels all the same.
+#[tokio::test(start_paused = true)]
+async fn in_a_ring_without_any_lease_nothing_is_to_be_held() {
+    let (api, leases) = (FakeApi::default(), seen_for_long(&[]));
+    let _leading = lead(&api, &leases);
+    let hold = hold(&leases, "x").await.unwrap();
+    hold.carry_out(async |_| Ok(())).await.unwrap();
+    assert_eq!(api.asked().iter().filter(|asked| asked.method != Method::GET).count(), 0);
+}
+
+/// It may be carried out until then, and its shard must not be back before.
+#[tokio::test(start_paused = true)]
+async fn a_write_without_an_answer_keeps_the_hold() {
+    let (api, leases) = (FakeApi::default(), seen_for_long(&["a"]));
+    let path = known(&api, &leases, |_| {});
+    let _leading = lead(&api, &leases);
+    let hold = hold(&leases, "x").await.unwrap();
+    hold.carry_out(async |_| std::future::pending::<Result<(), _>>().await).await.unwrap_err();
+    drop(hold);
+    sleep(QUIET * 2).await;
+    assert_eq!(spec(&api, &path), held(20, 1));
+    sleep(Duration::from_secs(12)).await;
+    assert_eq!(spec(&api, &path), Some((String::new(), 10, 1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_counts_from_before_its_request() {
+    let (api, leases) = (FakeApi::default(), seen_for_long(&["a"]));
+    let path = known(&api, &leases, |_| {});
+    api.slow(Method::PUT, &path, Duration::from_secs(3));
+    let _leading = lead(&api, &leases);
+    let asked = leases.clock.now();
+    let hold = hold(&leases, "x").await.unwrap();
+    let write = async |_| Ok(());
+    sleep(Duration::from_secs(15).saturating_sub(leases.clock.now().since(asked))).await;
+    hold.carry_out(write).await.unwrap();
+    sleep(Duration::from_millis(600)).await;
+    assert!(has_ended(&hold.carry_out(write).await.unwrap_err()));
+}
+
+/// A shard that waits takes it then.
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_left_alone_for_a_while_after_a_hold_has_run_out() {
+    let (api, leases) = (FakeApi::default(), seen_for_long(&["a"]));
+    let path = known(&api, &leases, |_| {});
+    let _leading = lead(&api, &leases);
+    let first = hold(&leases, "x").await.unwrap();
+    sleep(Duration::from_secs(19)).await;
+    drop(first);
+    while spec(&api, &path) != Some((String::new(), 10, 1)) {
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert!(leases.hold(&"example".parse().unwrap(), "x", "u").is_none());
+    sleep(REST - Duration::from_millis(200)).await;
+    assert_eq!(spec(&api, &path), Some((String::new(), 10, 1)));
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(spec(&api, &path), held(20, 2));
+}
+
+/// The plan looks at it while families begin.
+#[test]
+fn a_hold_is_used_and_looked_at_by_several_threads() {
+    let held =
+        Held::new(("example".parse().unwrap(), "x".to_owned()), None, Moment::default(), Duration::from_secs(1_000));
+    std::thread::scope(|threads| {
+        threads.spawn(|| (0..300_000).for_each(|_| _ = held.takes("u", Moment::default())));
+        threads.spawn(|| (0..300_000).for_each(|_| _ = (held.ends(), held.extends(Moment::default()))));
+    });
 }

@@ -6,11 +6,6 @@ use tokio::time::advance;
 
 use super::*;
 
-/// An object of a ring.
-fn object(ring: u16, slot: u32) -> Key {
-    Key::Family { ring, slot }
-}
-
 /// The next key, if one is ready.
 fn ready(queue: &Queue) -> Option<Work> {
     queue.next().now_or_never()
@@ -22,12 +17,12 @@ fn millis(count: u64) -> Duration {
 
 #[test]
 fn a_key_is_small() {
-    assert!((size_of::<Key>(), size_of::<Entry>()) <= (8, 16));
+    assert!((size_of::<Slot>(), size_of::<Entry>()) <= (8, 16));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_named_often_comes_once_and_by_the_most_urgent() {
-    let (queue, key) = (Queue::default(), object(0, 1));
+    let (queue, key) = (Queue::default(), Slot(1));
     for priority in [Priority::Repair, Priority::Between, Priority::Rebalance] {
         queue.add(key, priority);
     }
@@ -40,7 +35,7 @@ async fn a_key_that_is_named_often_comes_once_and_by_the_most_urgent() {
 #[tokio::test(start_paused = true)]
 async fn the_earliest_moment_counts_whoever_comes_first() {
     for delays in [[100, 1_000], [1_000, 100]] {
-        let (queue, key) = (Queue::default(), object(0, 1));
+        let (queue, key) = (Queue::default(), Slot(1));
         for delay in delays {
             queue.add_after(key, Priority::Repair, millis(delay));
         }
@@ -55,7 +50,7 @@ async fn the_earliest_moment_counts_whoever_comes_first() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_ready_does_not_wait_for_a_later_moment() {
-    let (queue, key) = (Queue::default(), object(0, 1));
+    let (queue, key) = (Queue::default(), Slot(1));
     queue.add_after(key, Priority::Repair, millis(1_000));
     queue.add(key, Priority::Between);
     queue.add_after(key, Priority::Repair, millis(1_000));
@@ -69,7 +64,7 @@ async fn what_is_ready_does_not_wait_for_a_later_moment() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_waits_does_not_hold_up_others() {
-    let (queue, slow, fast) = (Queue::default(), object(0, 1), object(0, 2));
+    let (queue, slow, fast) = (Queue::default(), Slot(1), Slot(2));
     queue.add_after(slow, Priority::Between, millis(1_000));
     queue.add(fast, Priority::Repair);
     assert_eq!(queue.next().await.key(), fast);
@@ -77,7 +72,7 @@ async fn a_key_that_waits_does_not_hold_up_others() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_comes_again_when_it_was_named_while_it_was_worked_on() {
-    let (queue, key) = (Queue::default(), object(0, 1));
+    let (queue, key) = (Queue::default(), Slot(1));
     queue.add(key, Priority::Repair);
     let work = queue.next().await;
     queue.add_after(key, Priority::Repair, millis(500));
@@ -96,7 +91,7 @@ async fn a_key_comes_again_when_it_was_named_while_it_was_worked_on() {
 
 #[tokio::test(start_paused = true)]
 async fn what_failed_waits_out_its_pause_whoever_names_it_until_it_is_another() {
-    let (queue, key) = (Queue::default(), object(0, 1));
+    let (queue, key) = (Queue::default(), Slot(1));
     queue.add(key, Priority::Repair);
     queue.next().await.done(Outcome::Again);
     queue.add(key, Priority::Between);
@@ -135,21 +130,21 @@ async fn who_waits_is_woken_by_what_comes_and_by_time() {
     };
     let waiting = [wait(), wait(), wait()];
     tokio::task::yield_now().await;
-    queue.add_after(object(0, 1), Priority::Repair, millis(5_000));
-    queue.add_after(object(0, 2), Priority::Repair, millis(1_000));
-    queue.add(object(0, 3), Priority::Repair);
+    queue.add_after(Slot(1), Priority::Repair, millis(5_000));
+    queue.add_after(Slot(2), Priority::Repair, millis(1_000));
+    queue.add(Slot(3), Priority::Repair);
     let mut keys = HashSet::new();
     for waiting in waiting {
         keys.insert(waiting.await.expect("no panic"));
     }
-    assert_eq!(keys, [1, 2, 3].map(|slot| object(0, slot)).into());
+    assert_eq!(keys, [1, 2, 3].map(Slot).into());
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_class_has_an_eighth_and_the_first_has_the_rest() {
     let queue = Queue::default();
-    for (ring, priority) in (0..).zip(PRIORITIES) {
-        (0..100).for_each(|slot| queue.add(object(ring, slot), priority));
+    for (class, priority) in (0..).zip(PRIORITIES) {
+        (0..100).for_each(|slot| queue.add(Slot(100 * class + slot), priority));
     }
     let mut picked = Vec::new();
     for _ in 0..80 {
@@ -164,18 +159,8 @@ async fn each_class_has_an_eighth_and_the_first_has_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rings_take_turns_within_a_class() {
-    let queue = Queue::default();
-    (0..100).for_each(|slot| queue.add(object(0, slot), Priority::Takeover));
-    queue.add(object(1, 0), Priority::Takeover);
-    queue.add(Key::Lease(0), Priority::Takeover);
-    let first: Vec<_> = (0..3).map(|_| ready(&queue).expect("enough")).collect();
-    assert_eq!(first.iter().map(Work::key).collect::<Vec<_>>(), [object(0, 0), object(1, 0), Key::Lease(0)]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn timers_that_nothing_waits_for_take_no_room() {
-    let (queue, key) = (Queue::default(), object(0, 1));
+    let (queue, key) = (Queue::default(), Slot(1));
     for _ in 0..1_000 {
         queue.add_after(key, Priority::Repair, Duration::from_secs(300));
         queue.add(key, Priority::Repair);
@@ -234,19 +219,19 @@ proptest! {
         runtime.expect("a runtime").block_on(async {
             let (queue, mut naive, mut now) = (Queue::default(), [Naive::default(); 5], 0);
             let mut running: Vec<Work> = Vec::new();
-            let at = |work: &Work| match work.key() { Key::Family { slot, .. } => slot as usize, _ => usize::MAX };
+            let at = |work: &Work| work.key().0 as usize;
             for step in steps {
                 match step {
                     Step::Add(key, priority) => {
-                        queue.add(object(0, key), priority);
+                        queue.add(Slot(key), priority);
                         naive[key as usize].add(priority, now);
                     }
                     Step::AddAfter(key, priority, delay) => {
-                        queue.add_after(object(0, key), priority, millis(delay));
+                        queue.add_after(Slot(key), priority, millis(delay));
                         naive[key as usize].add(priority, now + delay);
                     }
                     Step::Forgive(key) => {
-                        queue.forgive(object(0, key));
+                        queue.forgive(Slot(key));
                         naive[key as usize] = Naive { pause: 0, failures: 0, refused: false, ..naive[key as usize] };
                     }
                     Step::Next => {

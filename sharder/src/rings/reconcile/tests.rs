@@ -9,6 +9,7 @@ use crate::{
     faults::Task,
     fixtures::FakeApi,
     leases::tests::held_by,
+    reconcile::{Counts, Distribution},
     snapshot::tests::{example_spec, ring, snapshot, snapshot_of},
 };
 
@@ -20,8 +21,7 @@ struct Ground {
     snapshot: Arc<Snapshot>,
     snapshots: watch::Sender<Arc<Snapshot>>,
     faults: Faults,
-    census: Census,
-    drains: Drains,
+    known: Known,
     reach: Verdicts,
     asked: Verdicts,
     modes: WebhookModes,
@@ -44,7 +44,7 @@ fn start_trusting(trust: watch::Receiver<Option<Trust>>) -> Ground {
     let ring = json!({"apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing", "metadata": {"name": "example"}, "spec": {}});
     api.put(STATUS, ring);
     let (snapshot, notices) = (Arc::new(snapshot()), Notices::new(api.client()));
-    let (census, drains, faults) = (Census::default(), Drains::default(), Faults::default());
+    let (known, faults) = (Known::default(), Faults::default());
     let (reach, asked, modes) = (Verdicts::default(), Verdicts::default(), WebhookModes::new(WebhookMode::Enabled));
     let told = Told {
         client: api.client(),
@@ -54,8 +54,7 @@ fn start_trusting(trust: watch::Receiver<Option<Trust>>) -> Ground {
         faults: faults.clone(),
         leftovers: Leftovers::default(),
         fences: crate::fence::follow(api.client()).0,
-        drains: drains.clone(),
-        census: census.clone(),
+        known: known.clone(),
         reach: reach.clone(),
         asked: asked.clone(),
         modes: modes.clone(),
@@ -68,7 +67,7 @@ fn start_trusting(trust: watch::Receiver<Option<Trust>>) -> Ground {
     };
     let (snapshots, receiver) = watch::channel(snapshot.clone());
     let task = tokio::spawn(async move { reconcile(told, receiver).await });
-    Ground { api, snapshot, snapshots, faults, census, drains, reach, asked, modes, notices, task }
+    Ground { api, snapshot, snapshots, faults, known, reach, asked, modes, notices, task }
 }
 
 impl Ground {
@@ -97,12 +96,12 @@ impl Ground {
         let _written = tokio::time::timeout(time, self.notices.write()).await;
     }
 
-    /// A pass over all objects, in which the shards have so many.
-    fn count(&self, a: usize, b: usize) {
-        let mut pass = self.census.pass(&self.snapshot.mains[0].resource.id);
-        (0..a).for_each(|_| pass.count(&self.snapshot.members, Some("a")));
-        (0..b).for_each(|_| pass.count(&self.snapshot.members, Some("b")));
-        pass.end();
+    /// From now on the shards have so many objects.
+    fn count(&self, a: u64, b: u64) {
+        let shards = [("a".to_owned(), a), ("b".to_owned(), b)].into();
+        let counts = Counts { shards: Some(shards), unassigned: 0 };
+        let resources = [(self.snapshot.mains[0].resource.id.clone(), counts)].into();
+        self.known.say(Distribution { resources, ..Distribution::default() });
     }
 }
 
@@ -170,13 +169,13 @@ async fn what_begins_to_be_wrong_is_told_at_once_in_the_status_and_by_an_event()
     ground.reach.send_replace(Some(Err("connection refused".to_owned())));
     ground.pass(Duration::from_millis(100)).await;
     assert_eq!(ground.condition("WebhookReachable").0, "False");
-    ground.drains.remember(
+    ground.known.drains.remember(
         &ground.snapshot.mains[0].resource.id,
         &crate::target::Target { uid: "u".into(), ..Default::default() },
         "a",
         "m",
     );
-    ground.drains.report("u");
+    ground.known.drains.report("u");
     ground.pass(LOOK * 2).await;
     let (status, message) = ground.condition("DrainsInTime");
     assert!(status == "False" && message.contains("shard 'a' of 1"), "{message}");

@@ -10,8 +10,8 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    assign::writes::{AllWrites, Writes},
     fixtures::FakeApi,
+    writes::{AllWrites, Writes},
 };
 
 const PATH: &str = "/api/v1/namespaces/default/secrets/s";

@@ -1,0 +1,191 @@
+//! The children of a root: they are where the root is going before it is there, so that no shard creates them again.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::{StreamExt, stream};
+use ringside_ring::ShardName;
+use tokio::time::timeout;
+
+use super::{
+    family::{Failed, Root},
+    ring::Ring,
+};
+use crate::{
+    child::{bring, bring_as_seen},
+    index::{self, ChildrenOf, Mark, ResourceId, Selected, Source, repair},
+    resources::Resource,
+    target::Target,
+    write::is_refused,
+    writes::Writes,
+};
+
+/// Writes to one family at once.
+const PARALLEL: usize = 32;
+/// How long the watch is waited for until the children are listed.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Why a child goes to a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Basis {
+    /// Its root is on the way there, by this task alone.
+    Move,
+    /// Its root was seen there.
+    Look,
+}
+
+/// A child that is not where it belongs.
+struct Stray {
+    resource: ResourceId,
+    /// How many controllers are between it and the root, plus one.
+    distance: usize,
+    target: Option<Target>,
+    namespace: Option<String>,
+    name: String,
+}
+
+/// Brings all children to a shard. `began`: the shard that had the root creates none from this moment on.
+pub(super) async fn bring_all(
+    ring: &Ring,
+    writes: &Writes,
+    root: &Root,
+    (to, left): (&ShardName, Option<&str>),
+    began: Mark,
+) -> Result<(), Failed> {
+    if root.main.controlled.is_empty() {
+        return Ok(());
+    }
+    // Most are known already, and the answers to their writes say when the watch has shown the others.
+    bring_known(ring, writes, root, (to, Basis::Move)).await?;
+    let proofs =
+        root.main.controlled.iter().map(|kind| prove(ring, kind, root.target.namespace.as_deref(), left, began));
+    futures::future::try_join_all(proofs).await?;
+    bring_known(ring, writes, root, (to, Basis::Move)).await.map(drop)
+}
+
+/// Brings back what is apart from a root that stays with its shard.
+///
+/// The index may be behind a move of the root: so that is read first.
+pub(super) async fn gather(ring: &Ring, writes: &Writes, root: &Root, to: &ShardName) -> Result<(), Failed> {
+    let target = &root.target;
+    let Some(resource) = ring.id(&root.main.resource) else { return Ok(()) };
+    let now = ring.read(resource, (target.namespace.as_deref(), &target.name)).await.map_err(Failed::of_root)?;
+    let stays = now
+        .is_some_and(|now| now.uid == target.uid && now.shard.as_deref() == Some(to.as_str()) && now.drain.is_none());
+    if !stays {
+        return Ok(());
+    }
+    let brought = bring_known(ring, writes, root, (to, Basis::Look)).await?;
+    ring.told.gathered(&root.main.resource.id, brought);
+    Ok(())
+}
+
+/// Brings the children that the index shows elsewhere, those furthest from the root first. Returns how many these are.
+async fn bring_known(
+    ring: &Ring,
+    writes: &Writes,
+    root: &Root,
+    (to, basis): (&ShardName, Basis),
+) -> Result<usize, Failed> {
+    let mut by_distance: BTreeMap<usize, Vec<Stray>> = BTreeMap::new();
+    let strays = strays(ring, root, to);
+    let count = strays.len();
+    for stray in strays {
+        by_distance.entry(stray.distance).or_default().push(stray);
+    }
+    for (_, strays) in by_distance.into_iter().rev() {
+        let writes = strays.into_iter().map(|stray| async move {
+            let kind = ring.resource(stray.resource);
+            let failed = |error| Failed::of_child(&kind.id, error);
+            let target = match stray.target {
+                Some(target) => Some(target),
+                None => ring.read(stray.resource, (stray.namespace.as_deref(), &stray.name)).await.map_err(failed)?,
+            };
+            let Some(target) = target else { return Ok(()) };
+            match basis {
+                Basis::Move => bring(writes, (ring.client(), kind), &ring.labels, target, to).await,
+                // What has changed is decided again by what it shows.
+                Basis::Look => bring_as_seen(writes, (ring.client(), kind), &ring.labels, target, to).await,
+            }
+            .map_err(failed)
+        });
+        // One that is refused holds up none of the others.
+        let mut refused = None;
+        let mut results = std::pin::pin!(stream::iter(writes).buffer_unordered(PARALLEL));
+        while let Some(result) = results.next().await {
+            match result {
+                Err(failed) if is_refused(&failed.error) => refused = Some(failed),
+                result => result?,
+            }
+        }
+        refused.map_or(Ok(()), Err)?;
+    }
+    Ok(count)
+}
+
+fn strays(ring: &Ring, root: &Root, to: &ShardName) -> Vec<Stray> {
+    ring.index.read(|objects| {
+        // It may be gone, and its slot another object's.
+        let is_it = |object: index::Object<'_>| object.uid().is_none_or(|uid| uid == root.target.uid);
+        let is_there = objects.get(root.slot).is_some_and(|object| object.resource() == root.resource && is_it(object));
+        let followers = if is_there { objects.followers(root.slot) } else { Vec::new() };
+        let followers = followers.into_iter();
+        let known = followers.filter_map(|member| Some((member.distance, objects.get(member.slot)?)));
+        let apart = known.filter(|(_, child)| child.selected() == Selected::Yes && !child.is_with(to.as_str()));
+        apart
+            .map(|(distance, child)| Stray {
+                resource: child.resource(),
+                distance,
+                target: child.target(),
+                namespace: Some(child.namespace()).filter(|namespace| !namespace.is_empty()).map(str::to_owned),
+                name: child.name().to_owned(),
+            })
+            .collect()
+    })
+}
+
+/// Returns when the index shows all children of a resource that there were when it `began`.
+///
+/// A write of ours that began since then proves it once the watch has shown it. Else the children of the shard that `left` them are
+/// listed, once for all families that wait at the same time.
+async fn prove(
+    ring: &Ring,
+    kind: &Resource,
+    namespace: Option<&str>,
+    left: Option<&str>,
+    began: Mark,
+) -> Result<(), Failed> {
+    let Some(resource) = ring.id(kind) else { return Ok(()) };
+    // An object without namespace may have children in several that are watched each by itself.
+    let sources = ring.sources.lock().of(resource, namespace);
+    let proofs = sources.iter().map(|source| prove_by(ring, (kind, source), namespace, left, began));
+    futures::future::try_join_all(proofs).await.map(drop)
+}
+
+async fn prove_by(
+    ring: &Ring,
+    (kind, source): (&Resource, &Source),
+    namespace: Option<&str>,
+    left: Option<&str>,
+    began: Mark,
+) -> Result<(), Failed> {
+    if source.progress.is_proven(began) {
+        return Ok(());
+    }
+    if source.progress.is_awaited(began) && timeout(PATIENCE, source.progress.proven(began)).await.is_ok() {
+        return Ok(());
+    }
+    // Before the first list has ended, children may be anywhere.
+    let left = left.filter(|_| source.progress.is_proven(Mark::default()));
+    let namespace = namespace.or(source.scope.namespace());
+    let which = ChildrenOf {
+        resource: source.resource,
+        namespace: namespace.unwrap_or_default().to_owned(),
+        shard: left.unwrap_or_default().to_owned(),
+    };
+    let list = async || {
+        let selector = left.map(|shard| format!("{}={shard}", ring.labels.shard)).unwrap_or_default();
+        let api = kind.objects(ring.client(), namespace);
+        repair::list(source, &api, &selector).await.map(drop)
+    };
+    ring.lists.since(which, began, list).await.map_err(|error| Failed::of_child(&kind.id, error))
+}

@@ -1,0 +1,254 @@
+//! One family: what is next for its root is carried out, the children first.
+
+use std::time::Duration;
+
+use ringside_ring::{
+    ShardName,
+    cluster_ring::GroupResource,
+    decide::{Action, Covered, How, Waiting},
+    patch,
+};
+
+use super::{
+    children,
+    judge::OVERDUE,
+    ring::{Ring, Seen, What},
+    strays,
+    told::{Before, Moved},
+};
+use crate::{
+    faults::Task,
+    index::{Mark, ResourceId, Selected, Slot},
+    leases::hold::has_ended,
+    queue::{
+        limiter::Priority,
+        work::{Outcome, Work},
+    },
+    release::Releases,
+    snapshot::Main,
+    target::Target,
+    write::{Outcome as Written, is_refused, write},
+    writes::Writes,
+};
+
+const CANT_READ: &str = "can't read objects; trying again";
+
+/// How soon an object is tried again whose hold has ended.
+const HOLD_ENDED: Duration = Duration::from_millis(500);
+
+/// A write that failed.
+pub(super) struct Failed {
+    pub(super) error: kube::Error,
+    /// The resource of the child that it was to, if it was one.
+    pub(super) child: Option<GroupResource>,
+    pub(super) task: Task,
+}
+
+impl Failed {
+    pub(super) fn of_root(error: kube::Error) -> Self {
+        Self { error, child: None, task: Task::Assign }
+    }
+
+    pub(super) fn of_child(resource: &GroupResource, error: kube::Error) -> Self {
+        Self { error, child: Some(resource.clone()), task: Task::Assign }
+    }
+}
+
+/// A root that is worked on.
+pub(super) struct Root {
+    pub(super) resource: ResourceId,
+    pub(super) slot: Slot,
+    pub(super) main: Main,
+    pub(super) covered: Covered,
+    pub(super) target: Target,
+}
+
+/// Works on an object of a resource to the end.
+pub(super) async fn work_on(ring: &Ring, resource: ResourceId, work: Work) {
+    let slot = work.key();
+    // The slot may be that of another resource's object by now, which is in that one's queue.
+    let seen = ring.see(slot).filter(|seen| seen.resource == resource);
+    let Some(seen) = seen else { return work.done(Outcome::Ok) };
+    let outcome = match ring.is_unsure(slot) {
+        false => reconcile(ring, slot, seen, work.priority()).await,
+        true => match ring.read(seen.resource, (seen.namespace.as_deref(), &*seen.name)).await {
+            Err(error) => ring.told.cant(CANT_READ, ring.family(seen.resource), &error),
+            Ok(_) => {
+                ring.is_sure(slot);
+                match ring.see(slot).filter(|seen| seen.resource == resource) {
+                    Some(seen) => reconcile(ring, slot, seen, work.priority()).await,
+                    None => Outcome::Ok,
+                }
+            }
+        },
+    };
+    work.done(outcome);
+}
+
+async fn reconcile(ring: &Ring, slot: Slot, seen: Seen, priority: Priority) -> Outcome {
+    let place = (seen.namespace.as_deref(), &*seen.name);
+    if seen.selected == Selected::Unknown {
+        let selector = &ring.judge.view().namespaces;
+        return match ring.tools.namespaces.selects(selector, place.0).await {
+            Ok(selected) => {
+                ring.index.select(place.0.unwrap_or_default(), Some(selected));
+                Outcome::Ok
+            }
+            Err(error) => {
+                ring.told.cant("can't read the namespaces of objects; they wait", ring.family(seen.resource), &error)
+            }
+        };
+    }
+    let target = match seen.target {
+        Some(target) => Some(target),
+        None => match ring.read(seen.resource, place).await {
+            Ok(found) => found,
+            Err(error) => {
+                return ring.told.cant(CANT_READ, ring.family(seen.resource), &error);
+            }
+        },
+    };
+    let Some(target) = target else { return Outcome::Ok };
+    let version = target.resource_version.parse().unwrap_or_default();
+    let (of, resource) = (target.clone(), seen.resource);
+    let done = match seen.what {
+        What::Stray { is_lone } => strays::release(ring, (resource, slot), target, is_lone).await,
+        What::Root { main, covered, action } => {
+            let root = Root { resource, slot, main, covered, target };
+            carry_out(ring, root, action, priority).await
+        }
+    };
+    match done {
+        Ok(()) => {
+            ring.told.worked(ring.family(resource), slot);
+            Outcome::Ok
+        }
+        Err(failed) => {
+            if failed.child.is_none() && !is_refused(&failed.error) {
+                ring.unsure(slot);
+            }
+            ring.told.failed(ring.family(resource), (slot, of), version, failed)
+        }
+    }
+}
+
+async fn carry_out(ring: &Ring, root: Root, action: Action<ShardName>, priority: Priority) -> Result<(), Failed> {
+    let writes = ring.writes.with_priority(priority);
+    match action {
+        Action::Keep | Action::Stay | Action::NoShard | Action::Wait(Waiting::Distribution) => Ok(()),
+        Action::Wait(Waiting::Acknowledgement) => {
+            wait(ring, &root, &root.target);
+            Ok(())
+        }
+        Action::Drain { .. } => {
+            ring.judge.rebalances.add(root.slot, Priority::Rebalance);
+            Ok(())
+        }
+        Action::Overdue => {
+            ring.told.overdue(&ring.judge.drains, &root.main, &root.target);
+            ring.judge.queue(root.resource).add_after(root.slot, Priority::Repair, OVERDUE);
+            Ok(())
+        }
+        Action::Gather { to } => children::gather(ring, &writes, &root, &to).await,
+        Action::Assign { to, how: How::Takeover } => {
+            let shard = root.target.shard.as_deref();
+            let Some(hold) = shard.and_then(|shard| ring.takeovers.hold(ring, shard, &root)) else { return Ok(()) };
+            assign(ring, &writes.under(hold), root, to, How::Takeover).await
+        }
+        Action::Assign { to, how } => assign(ring, &writes, root, to, how).await,
+        Action::Release => release(ring, &writes, root).await,
+    }
+}
+
+/// Brings the children to where the root is going, and then the root.
+async fn assign(ring: &Ring, writes: &Writes, root: Root, to: ShardName, how: How) -> Result<(), Failed> {
+    let began = Mark::now();
+    let before = Before::of(ring, root.slot, &root.target);
+    let hold = writes.hold().filter(|_| !root.main.controlled.is_empty());
+    if let Err(error) = hold.map_or(Ok(()), |hold| hold.begin(&root.target.uid)) {
+        return ended(ring, &root, error);
+    }
+    match children::bring_all(ring, writes, &root, (&to, before.left.as_deref()), began).await {
+        Err(failed) if has_ended(&failed.error) => return ended(ring, &root, failed.error),
+        done => done?,
+    }
+    let outcome = match give(ring, writes, &root, &to).await {
+        Err(error) if has_ended(&error) => return ended(ring, &root, error),
+        outcome => outcome.map_err(Failed::of_root)?,
+    };
+    if let Some(hold) = hold {
+        hold.end(&root.target.uid);
+    }
+    if let Written::Needless(now) = &outcome {
+        wait(ring, &root, now);
+    }
+    if let Written::Written { on, .. } = outcome {
+        if before.left.is_none() {
+            ring.first_shards.send_replace(());
+        }
+        ring.told.moved(ring, &Moved { main: &root.main, target: &on, to: &to, how, before });
+        ring.judge.drains.forget(&on.uid);
+    }
+    Ok(())
+}
+
+/// One that drains is looked at again when its deadline has passed.
+fn wait(ring: &Ring, root: &Root, now: &Target) {
+    if let Some(id) = now.drain.as_ref().filter(|_| now.shard.is_some()) {
+        ring.judge.await_acknowledgement((root.resource, root.slot), ring.judge.drains.age(&now.uid, id));
+    }
+}
+
+/// The hold has ended: what is left is taken under the next one.
+fn ended(ring: &Ring, root: &Root, error: kube::Error) -> Result<(), Failed> {
+    if !has_ended(&error) {
+        return Err(Failed::of_root(error));
+    }
+    ring.judge.queue(root.resource).add_after(root.slot, Priority::Takeover, HOLD_ENDED);
+    Ok(())
+}
+
+/// Writes the root. Its children are with `to` by now, so a shard that has become late since is not passed any more.
+async fn give(ring: &Ring, writes: &Writes, root: &Root, to: &ShardName) -> Result<Written, kube::Error> {
+    let may_take =
+        |now: &Target| now.shard.as_deref().is_some_and(|shard| writes.hold().is_some_and(|hold| hold.is_of(shard)));
+    let decide = |now: &Target| {
+        let gives = match ring.judge.next_of(&root.main, now, root.covered) {
+            Action::Assign { how: How::Takeover, .. } => may_take(now),
+            Action::Assign { .. } => true,
+            _ => false,
+        };
+        gives.then(|| patch::assign(&ring.labels, &now.seen(), to))
+    };
+    write(writes, (ring.client(), &root.main.resource), &ring.labels, root.target.clone(), decide).await
+}
+
+/// Takes the labels off a root that left the ring, and that no shard works on.
+async fn release(ring: &Ring, writes: &Writes, root: Root) -> Result<(), Failed> {
+    let shard = root.target.shard.clone();
+    let is_gone = shard.as_deref().is_some_and(|shard| !ring.judge.view().members.is_available(shard));
+    let writes = match shard.as_deref().filter(|_| is_gone) {
+        None => writes.clone(),
+        Some(shard) => match ring.takeovers.hold(ring, shard, &root) {
+            Some(hold) => writes.under(hold),
+            None => return Ok(()),
+        },
+    };
+    let releases =
+        Releases { client: ring.client(), writes: &writes, labels: &ring.labels, resource: &root.main.resource };
+    let next = |now: &Target| match ring.judge.next_of(&root.main, now, root.covered) {
+        Action::Release if now.shard == shard => Action::Release,
+        _ => Action::Keep,
+    };
+    let target = root.target.clone();
+    match releases.one(target, next).await {
+        Ok(outcome) => {
+            if outcome.wrote() {
+                ring.judge.drains.forget(&root.target.uid);
+            }
+            Ok(())
+        }
+        Err(error) if has_ended(&error) => ended(ring, &root, error),
+        Err(error) => Err(Failed::of_root(error)),
+    }
+}

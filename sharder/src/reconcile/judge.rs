@@ -1,0 +1,282 @@
+//! What is next for each object that the index shows, and the queue that it goes into for that.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use crate::{
+    drains::Drains,
+    faults::{Faults, Task},
+    fence::Fences,
+    index::{Object, Objects, Observer, ResourceId, Role, Selected, Shard, Slot},
+    queue::{limiter::Priority, work::Queue},
+    snapshot::{Main, Snapshot},
+    target::Target,
+};
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use ringside_ring::{
+    ShardName,
+    cluster_ring::GroupResource,
+    decide::{self, Action, Covered, Drain, Family, Holder, How, Waiting, decide},
+};
+use ringside_runtime::explain::explain;
+
+/// A timer for a drain is not shorter.
+const MOMENT: Duration = Duration::from_millis(20);
+/// For how long a child keeps its labels that follows no object of the ring. Its owner may not have adopted it yet: a shard
+/// sees what is made by hand by its label, and adopts it with its next attempt.
+pub(super) const LONE: Duration = Duration::from_secs(300);
+/// How soon an object is looked at again that its shard does not release in time.
+pub(super) const OVERDUE: Duration = Duration::from_secs(10);
+
+/// Decides about the objects of one ring. A change of its shards is another view, and nothing else.
+pub(super) struct Judge {
+    view: ArcSwap<Snapshot>,
+    /// By resource of the index; none for one that is only controlled.
+    mains: Vec<Option<Main>>,
+    /// By resource of the index, the main resource that it belongs to.
+    families: Vec<Option<GroupResource>>,
+    pub(super) drains: Drains,
+    fences: Fences,
+    faults: Faults,
+    /// All families but those that are to be drained, by resource: writes of one that hang hold up no other.
+    queues: Vec<Queue>,
+    /// Those that are to be drained.
+    pub(super) rebalances: Queue,
+    /// The resources that can't be watched at the moment.
+    unwatched: Mutex<BTreeSet<ResourceId>>,
+}
+
+impl Judge {
+    pub(super) fn new(
+        snapshot: Arc<Snapshot>,
+        kinds: &[crate::index::Kind],
+        drains: Drains,
+        fences: Fences,
+        faults: Faults,
+    ) -> Self {
+        let main = |kind: &crate::index::Kind| snapshot.main(&kind.resource.id).cloned();
+        let family = |kind: &crate::index::Kind| {
+            let mut mains = snapshot.mains.iter();
+            let of = |main: &&Main| main.resource.id == kind.resource.id || main.controlled.contains(&kind.resource);
+            mains.find(of).map(|main| main.resource.id.clone())
+        };
+        let (mains, families) = (kinds.iter().map(main).collect(), kinds.iter().map(family).collect());
+        let queues = kinds.iter().map(|_| Queue::default()).collect();
+        Self {
+            view: ArcSwap::new(snapshot),
+            mains,
+            families,
+            drains,
+            fences,
+            faults,
+            queues,
+            rebalances: Queue::default(),
+            unwatched: Mutex::default(),
+        }
+    }
+
+    /// The ring as it is now.
+    pub(super) fn view(&self) -> Arc<Snapshot> {
+        self.view.load_full()
+    }
+
+    /// What is to be decided again of a resource.
+    pub(super) fn queue(&self, resource: ResourceId) -> &Queue {
+        &self.queues[usize::from(resource.0)]
+    }
+
+    /// The same of all resources.
+    pub(super) fn queues(&self) -> impl Iterator<Item = (ResourceId, &Queue)> {
+        (0_u8..).map(ResourceId).zip(&self.queues)
+    }
+
+    /// The main resource that one belongs to.
+    pub(super) fn family(&self, resource: ResourceId) -> Option<&GroupResource> {
+        self.families.get(usize::from(resource.0))?.as_ref()
+    }
+
+    /// Whether the index shows the present, as far as is known.
+    pub(super) fn is_current(&self) -> bool {
+        self.unwatched.lock().is_empty()
+    }
+
+    /// The ring is this from now on.
+    pub(super) fn look_from(&self, snapshot: Arc<Snapshot>) {
+        self.view.store(snapshot);
+    }
+
+    /// The main resource of a root.
+    pub(super) fn main(&self, resource: ResourceId) -> Option<&Main> {
+        self.mains.get(usize::from(resource.0))?.as_ref()
+    }
+
+    /// Whether the ring distributes a root.
+    pub(super) fn covers(&self, root: Object<'_>, main: &Main) -> Covered {
+        match root.selected() {
+            Selected::Yes if self.view.load().withholds(main) => Covered::Withheld,
+            Selected::Yes => Covered::InRing,
+            Selected::No => Covered::Leaving,
+            // It is asked for.
+            Selected::Unknown => Covered::Withheld,
+        }
+    }
+
+    /// What is next for a root as the index shows it.
+    fn next(&self, root: Object<'_>, key: u64) -> Action<ShardName> {
+        let Some(main) = self.main(root.resource()) else { return Action::Keep };
+        let snapshot = self.view.load();
+        let shard = match root.shard() {
+            Shard::Unassigned => None,
+            Shard::Named(shard) => Some(shard),
+            Shard::Unnamed => return Action::Keep,
+        };
+        let (holder, covered) = (snapshot.view.holder(shard), self.covers(root, main));
+        let drain = root.drain().map(|_| match shard {
+            None => Drain::InTime,
+            Some(shard) => self.drain(&snapshot, main, shard, self.age(root), covered),
+        });
+        let settled = shard.filter(|_| matches!(holder, Holder::Available(_)) && drain.is_none());
+        let is_apart = settled.is_some_and(|shard| {
+            let objects = root.objects();
+            let mut followers = objects.followers(root.slot).into_iter().filter_map(|member| objects.get(member.slot));
+            followers.any(|member| member.selected() == Selected::Yes && !member.is_with(shard))
+        });
+        let object = decide::Object { key, holder, drain, covered };
+        decide(&object, Family { is_apart }, &snapshot.view).named(&snapshot.view)
+    }
+
+    /// What is next for a root as it was read.
+    pub(super) fn next_of(&self, main: &Main, target: &Target, covered: Covered) -> Action<ShardName> {
+        let snapshot = self.view.load();
+        let key = main.resource.key(target.namespace.as_deref(), &target.name).point();
+        let holder = snapshot.view.holder(target.shard.as_deref());
+        let drain = target.drain.as_ref().map(|id| match &target.shard {
+            None => Drain::InTime,
+            Some(shard) => self.drain(&snapshot, main, shard, self.drains.age(&target.uid, id), covered),
+        });
+        let object = decide::Object { key, holder, drain, covered };
+        decide(&object, Family::default(), &snapshot.view).named(&snapshot.view)
+    }
+
+    /// How far a drain of this age is. Outside the ring the API server's fence does not stand.
+    fn drain(&self, snapshot: &Snapshot, main: &Main, shard: &str, age: Duration, covered: Covered) -> Drain {
+        let resources = main.controlled.iter().chain([&main.resource]).map(|resource| &resource.id);
+        let fenced = covered == Covered::InRing
+            && snapshot.spec.asks_for_fence()
+            && self.fences.holds(snapshot, resources, shard);
+        Drain::after(age, snapshot.spec.drain_deadline(), fenced)
+    }
+
+    /// For how long a root has been known to drain, by the one clock for that.
+    fn age(&self, root: Object<'_>) -> Duration {
+        let Some(drain) = root.drain() else { return Duration::ZERO };
+        root.uid().map_or_else(|| drain.since.elapsed(), |uid| self.drains.age(&uid, &drain.value))
+    }
+
+    /// A drain of this age is looked at again when its deadline has passed.
+    pub(super) fn await_acknowledgement(&self, (resource, slot): (ResourceId, Slot), age: Duration) {
+        let rest = self.view.load().spec.drain_deadline().saturating_sub(age);
+        self.queue(resource).add_after(slot, Priority::Between, rest.max(MOMENT));
+    }
+
+    /// What is next for a root, by its slot.
+    pub(super) fn decide(&self, objects: Objects<'_>, slot: Slot) -> Option<Action<ShardName>> {
+        let root = objects.get(slot)?;
+        let Role::Root { point } = root.role() else { return None };
+        Some(self.next(root, point))
+    }
+
+    /// Puts an object into the queue where there is something to do about it.
+    pub(super) fn sort(&self, object: Object<'_>) {
+        let (slot, queue) = (object.slot, self.queue(object.resource()));
+        match object.role() {
+            Role::Root { point } => {
+                queue.changed(slot, object.version());
+                self.rebalances.changed(slot, object.version());
+                self.note_drain(object);
+                self.put(object, &self.next(object, point));
+            }
+            Role::Lone { certain: true } if object.is_labelled() => queue.add_after(slot, Priority::Repair, LONE),
+            Role::Waiting if object.selected() == Selected::No => queue.add(slot, Priority::Repair),
+            // It is not lone any more.
+            Role::Child { .. } => queue.forget(slot),
+            Role::Lone { .. } | Role::Waiting => {}
+        }
+    }
+
+    fn put(&self, root: Object<'_>, action: &Action<ShardName>) {
+        let (resource, slot) = (root.resource(), root.slot);
+        let queue = self.queue(resource);
+        match action {
+            Action::Keep | Action::Stay | Action::NoShard => {}
+            Action::Wait(Waiting::Distribution) => {
+                if root.selected() == Selected::Unknown {
+                    queue.add(slot, Priority::Between);
+                }
+            }
+            Action::Wait(Waiting::Acknowledgement) => {
+                self.await_acknowledgement((resource, slot), self.age(root));
+            }
+            Action::Drain { .. } => self.rebalances.add(slot, Priority::Rebalance),
+            Action::Overdue | Action::Release => queue.add(slot, Priority::Repair),
+            Action::Assign { how: How::Takeover, .. } => queue.add(slot, Priority::Takeover),
+            Action::Gather { .. } | Action::Assign { .. } => queue.add(slot, Priority::Between),
+        }
+    }
+
+    /// Who drains what since when is known beyond the acknowledgement, which takes the label off.
+    fn note_drain(&self, root: Object<'_>) {
+        let Some(main) = self.main(root.resource()) else { return };
+        match (root.shard(), root.drain()) {
+            (Shard::Named(shard), Some(drain)) => {
+                if let Some(target) = root.target() {
+                    self.drains.remember(&main.resource.id, &target, shard, &drain.value);
+                }
+            }
+            (Shard::Named(_), None) if !self.drains.is_empty() => {
+                if let Some(uid) = root.uid() {
+                    self.drains.settled(&uid);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The judge as the index's observer.
+pub(super) struct Watching(pub(super) Arc<Judge>);
+
+impl Observer for Watching {
+    fn changed(&self, objects: Objects<'_>, slot: Slot) {
+        if let Some(object) = objects.get(slot) {
+            self.0.sort(object);
+        }
+    }
+
+    fn removed(&self, slot: Slot, uid: Option<&str>) {
+        for queue in self.0.queues.iter().chain([&self.0.rebalances]) {
+            queue.forgive(slot);
+            queue.forget(slot);
+        }
+        if let Some(uid) = uid {
+            self.0.drains.forget(uid);
+        }
+    }
+
+    fn watched(&self, resource: ResourceId, error: Option<&kube::Error>) {
+        let Some(family) = self.0.family(resource) else { return };
+        let task = if self.0.main(resource).is_some() { Task::Watch } else { Task::Children };
+        match error {
+            None => {
+                self.0.unwatched.lock().remove(&resource);
+                self.0.faults.works(family, task);
+            }
+            Some(error) => {
+                let (ring, fault) = (self.0.view().ring.clone(), explain(error));
+                tracing::warn!(%ring, resource = %family, error = fault, "can't watch objects; trying again");
+                self.0.unwatched.lock().insert(resource);
+                self.0.faults.failed(family, task, error);
+            }
+        }
+    }
+}

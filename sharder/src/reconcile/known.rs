@@ -1,0 +1,191 @@
+//! What is known of a ring's objects, for its status and for metrics: exact, as the index counts with each change.
+
+use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
+
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+use ringside_ring::cluster_ring::GroupResource;
+
+use super::ring::Ring;
+use crate::{
+    drains::Drains,
+    index::{Lone, Objects, ResourceId, Shard},
+    snapshot::Snapshot,
+};
+
+/// The counts of one ring; clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct Known {
+    pub(crate) drains: Drains,
+    ring: Arc<ArcSwapOption<Ring>>,
+    since: Arc<Mutex<Since>>,
+    /// What a test says.
+    #[cfg(test)]
+    said: Arc<Mutex<Option<Distribution>>>,
+}
+
+#[derive(Default)]
+struct Since {
+    /// Since when the leader before knew something to be without a shard. It may be any that is there at first.
+    before: Option<SystemTime>,
+    /// Since when there has been an object without a shard, as it was last told.
+    unassigned: Option<SystemTime>,
+    /// When the index showed the present the last time.
+    counted: Option<SystemTime>,
+    /// The counts as they were last told, and since when they are these.
+    counts: (BTreeMap<GroupResource, Counts>, Option<SystemTime>),
+}
+
+/// How the objects of a resource are distributed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// By available shard; none before all lists have ended.
+    pub(crate) shards: Option<BTreeMap<String, u64>>,
+    /// Those that no available shard has.
+    pub(crate) unassigned: u64,
+}
+
+/// What is known of a ring.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Distribution {
+    pub(crate) resources: BTreeMap<GroupResource, Counts>,
+    pub(crate) unassigned_since: Option<SystemTime>,
+    /// Until when everything is counted: now, once all lists have ended.
+    pub(crate) counted: Option<SystemTime>,
+    /// When the counts were others the last time.
+    pub(crate) changed: Option<SystemTime>,
+    /// By controlled resource, objects without a controller of the ring; none before all lists have ended.
+    pub(crate) lone: BTreeMap<GroupResource, Lone>,
+}
+
+impl Known {
+    /// After a leader that said by the ring's status since when something has been without a shard.
+    pub(crate) fn after(before: Option<SystemTime>) -> Self {
+        let since = Arc::new(Mutex::new(Since { before, ..Since::default() }));
+        Self { since, ..Self::default() }
+    }
+
+    /// How the objects are distributed, without any.
+    #[cfg(test)]
+    pub(crate) fn say(&self, distribution: Distribution) {
+        *self.said.lock() = Some(distribution);
+    }
+
+    /// The ring is this from now on.
+    pub(super) fn follow(&self, ring: Option<Arc<Ring>>) {
+        self.ring.store(ring);
+    }
+
+    /// How the ring's objects are distributed now.
+    pub(crate) fn distribution(&self, snapshot: &Snapshot) -> Distribution {
+        #[cfg(test)]
+        if let Some(said) = self.said.lock().clone() {
+            return said;
+        }
+        let Some(ring) = self.ring.load_full() else { return Distribution::default() };
+        let is_complete = ring.is_complete();
+        let mut all = ring.index.read(|objects| {
+            let mut all = Distribution::default();
+            for (id, kind) in (0_u8..).map(ResourceId).zip(objects.kinds()) {
+                let resource = &kind.resource.id;
+                if kind.is_root {
+                    all.resources.insert(resource.clone(), counts(objects, id, snapshot, is_complete));
+                } else if is_complete {
+                    all.lone.insert(resource.clone(), objects.lone(id));
+                }
+            }
+            all
+        });
+        all.unassigned_since = self.since(all.resources.values().any(|of| of.unassigned > 0), is_complete);
+        all.counted = is_complete.then(|| self.counted(ring.judge.is_current()));
+        all.changed = all.counted.map(|now| self.changed(&all.resources, now));
+        all
+    }
+
+    /// While a watch does not work, nothing is counted anew.
+    fn counted(&self, is_current: bool) -> SystemTime {
+        let counted = &mut self.since.lock().counted;
+        if is_current || counted.is_none() {
+            *counted = Some(SystemTime::now());
+        }
+        counted.unwrap_or_else(SystemTime::now)
+    }
+
+    fn changed(&self, counts: &BTreeMap<GroupResource, Counts>, now: SystemTime) -> SystemTime {
+        let (last, since) = &mut self.since.lock().counts;
+        if last != counts || since.is_none() {
+            (*last, *since) = (counts.clone(), Some(now));
+        }
+        since.unwrap_or(now)
+    }
+
+    fn since(&self, is_any: bool, is_complete: bool) -> Option<SystemTime> {
+        let since = &mut *self.since.lock();
+        since.unassigned = is_any.then(|| since.unassigned.or(since.before).unwrap_or_else(SystemTime::now));
+        if is_complete {
+            since.before = None;
+        }
+        since.unassigned
+    }
+}
+
+fn counts(objects: Objects<'_>, id: ResourceId, snapshot: &Snapshot, is_complete: bool) -> Counts {
+    let mut shards: BTreeMap<String, u64> = snapshot.members.available().map(|shard| (shard.to_string(), 0)).collect();
+    let mut unassigned = u64::from(objects.unassigned(id));
+    for (shard, of) in objects.by_shard(id) {
+        let count = u64::from(of.owned) + u64::from(of.draining);
+        match shard {
+            Shard::Named(name) if let Some(of_shard) = shards.get_mut(name) => *of_shard += count,
+            Shard::Unassigned => {}
+            Shard::Named(_) | Shard::Unnamed => unassigned += count,
+        }
+    }
+    Counts { shards: is_complete.then_some(shards), unassigned }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use kube::core::Status;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        index::Observer,
+        reconcile::{
+            judge::Watching,
+            tests::{CONFIG_MAPS, World},
+        },
+    };
+
+    #[tokio::test(start_paused = true)]
+    async fn what_can_not_be_watched_is_not_counted() {
+        let mut world = World::new();
+        world.put(CONFIG_MAPS, "o", None);
+        world.begin().await;
+        let counted = || world.known.distribution(&world.snapshots.borrow()).counted.unwrap();
+        let observer = Watching(world.known.ring.load_full().unwrap().judge.clone());
+        let before = counted();
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(counted() > before);
+        let denied = kube::Error::Api(Status::failure("no", "Forbidden").with_code(403).boxed());
+        observer.watched(ResourceId(0), Some(&denied));
+        let last = counted();
+        std::thread::sleep(Duration::from_millis(2));
+        assert_eq!(counted(), last);
+        observer.watched(ResourceId(0), None);
+        assert!(counted() > last);
+    }
+
+    /// The status of the ring says it, which the next leader reads.
+    #[test]
+    fn what_the_leader_before_knew_to_be_without_owner_has_waited_since_then() {
+        let before = SystemTime::now() - Duration::from_secs(3600);
+        let known = Known::after(Some(before));
+        assert_eq!(known.since(true, false), Some(before));
+        assert_eq!(known.since(true, true), Some(before));
+        assert_eq!(known.since(false, true), None);
+        assert_ne!(known.since(true, true), Some(before));
+    }
+}

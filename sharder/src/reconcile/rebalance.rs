@@ -1,0 +1,160 @@
+//! Asks shards to release what belongs elsewhere, as many objects at once as moves may be in progress.
+
+use std::{
+    convert::Infallible,
+    time::{Duration, SystemTime},
+};
+
+use futures::{StreamExt, stream::FuturesUnordered};
+use ringside_ring::{
+    Grace,
+    decide::{Action, Covered},
+    patch,
+};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    family::Failed,
+    ring::{Ring, Seen, What},
+};
+use crate::{
+    faults::Task,
+    index::Slot,
+    move_id::{self, move_id},
+    queue::{
+        limiter::Priority,
+        work::{Outcome, Work},
+    },
+    snapshot::Main,
+    target::Target,
+    write::{Outcome as Written, is_refused, write},
+};
+
+/// How soon it is looked again whether all lists have ended: what is not known yet must not be drained too early.
+const INCOMPLETE: Duration = Duration::from_millis(100);
+
+/// An object that is about to be drained.
+struct Ask {
+    work: Work,
+    slot: Slot,
+    main: Main,
+    covered: Covered,
+    target: Target,
+    shard: String,
+    promised: Option<Grace>,
+}
+
+/// Asks for one after the other, when it has a place.
+pub(super) async fn rebalance(ring: &Ring) -> Infallible {
+    while !ring.is_complete() {
+        sleep(INCOMPLETE).await;
+    }
+    // What ended while nothing was watched is over.
+    ring.judge.drains.keep(|resource, uid| ring.is_moving(resource, uid));
+    let (mut next, mut under_way) = (None::<Ask>, FuturesUnordered::new());
+    loop {
+        let written = under_way.len();
+        let grace = next.as_ref().and_then(|next| next.promised).map_or(Duration::ZERO, Grace::duration);
+        tokio::select! {
+            // What was begun counts as a move before there is a place for the next.
+            biased;
+            Some(()) = under_way.next() => {}
+            () = ring.moves.place(&ring.judge.drains, grace, written), if next.is_some() => {
+                under_way.extend(next.take().map(|ask| drain(ring, ask)));
+            }
+            work = ring.judge.rebalances.next(), if next.is_none() => {
+                next = look(ring, work);
+                ring.moves.begin(&ring.judge.drains);
+            }
+        }
+    }
+}
+
+/// What is to be drained still; what is not goes where it belongs by now.
+fn look(ring: &Ring, work: Work) -> Option<Ask> {
+    let slot = work.key();
+    let asked = ring.see(slot).and_then(|seen| match seen {
+        Seen { target: Some(target), what: What::Root { main, covered, action: Action::Drain { from } }, .. } => {
+            let promised = ring.tools.leases.grace(&ring.judge.view().ring, from.as_str());
+            Some((main, covered, target, from.to_string(), promised))
+        }
+        _ => None,
+    });
+    match asked {
+        Some((main, covered, target, shard, promised)) => {
+            Some(Ask { work, slot, main, covered, target, shard, promised })
+        }
+        None => {
+            work.done(Outcome::Ok);
+            None
+        }
+    }
+}
+
+async fn drain(ring: &Ring, ask: Ask) {
+    let Ask { work, slot, main, covered, target, shard, promised } = ask;
+    let (of, version) = (target.clone(), target.resource_version.parse().unwrap_or_default());
+    let outcome = match ask_for(ring, (&main, covered), target, (&shard, promised)).await {
+        Ok(()) => {
+            ring.told.worked(&main.resource.id, slot);
+            Outcome::Ok
+        }
+        Err(error) => {
+            let failed = Failed { error, child: None, task: Task::Drain };
+            ring.told.failed(&main.resource.id, (slot, of), version, failed)
+        }
+    };
+    work.done(outcome);
+}
+
+async fn ask_for(
+    ring: &Ring,
+    (main, covered): (&Main, Covered),
+    target: Target,
+    (shard, promised): (&str, Option<Grace>),
+) -> Result<(), kube::Error> {
+    let id = Grace::drain_value(&move_id(SystemTime::now()), promised);
+    let asks = |now: &Target| matches!(ring.judge.next_of(main, now, covered), Action::Drain { .. });
+    let decide = |now: &Target| {
+        let from = now.shard.as_deref().filter(|_| asks(now))?;
+        Some(patch::drain(&ring.labels, &now.uid, from, &id))
+    };
+    // Remembered before it is asked: the acknowledgement may come at once.
+    let (of, resource, drains) = (&ring.judge.view().ring, &main.resource.id, &ring.judge.drains);
+    let asking = drains.asking(resource, &target, shard, &id);
+    let (namespace, name, uid) = (target.namespace.clone(), target.name.clone(), target.uid.clone());
+    let (writes, start) = (ring.writes.with_priority(Priority::Rebalance), Instant::now());
+    match write(&writes, (ring.client(), &main.resource), &ring.labels, target, decide).await {
+        Ok(Written::Written { on, .. }) => {
+            asking.answered();
+            ring.moves.written(resource, start.elapsed());
+            ring.tools.metrics.moves_limit(of, ring.moves.bound());
+            ring.tools.metrics.drained(of, resource);
+            let reason = if covered == Covered::Leaving { "left the ring" } else { "belongs to another shard" };
+            let id = move_id::short(&id);
+            tracing::info!(ring = %of, %resource, namespace, name, uid, from = on.shard, id, reason, "drained object");
+            Ok(())
+        }
+        Ok(Written::Needless(now)) => {
+            asking.answered();
+            match (&now.shard, &now.drain) {
+                // By a write of ours that had no answer, or by the leader before.
+                (Some(shard), Some(id)) => drains.remember(resource, &now, shard, id),
+                _ => drains.forget(&uid),
+            }
+            Ok(())
+        }
+        Ok(Written::Gone) => {
+            asking.answered();
+            drains.forget(&uid);
+            Ok(())
+        }
+        Err(error) => {
+            // One that may be carried out has its deadline.
+            if is_refused(&error) {
+                drains.forget(&uid);
+            }
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! What the work on one ring shares.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
+
+use kube::Client;
+use parking_lot::Mutex;
+use ringside_ring::{
+    RingLabels, ShardName,
+    cluster_ring::GroupResource,
+    decide::{Action, Covered},
+};
+use tokio::sync::watch;
+
+use super::{
+    judge::{Judge, Watching},
+    takeover::Takeovers,
+    told::Told,
+};
+use crate::{
+    drains::Drains,
+    faults::Faults,
+    fence::Fences,
+    index::{self, Index, Kind, Mark, ResourceId, Role, Selected, Shard, SharedLists, Slot, Source, Sources},
+    leader::Leader,
+    leases::Leases,
+    metrics::Metrics,
+    namespaces::Namespaces,
+    notices::Notices,
+    probe::Verdicts,
+    queue::moves::Moves,
+    resources::{Object, Resource},
+    snapshot::{Main, Snapshot},
+    target::Target,
+    writes::{Answers, Writes},
+};
+
+/// What the work on a ring needs of the rest of the sharder.
+#[derive(Clone)]
+pub(super) struct Tools {
+    pub(super) client: Client,
+    /// The client for watches, which may be silent for longer.
+    pub(super) watches: Client,
+    pub(super) leases: Leases,
+    pub(super) namespaces: Namespaces,
+    pub(super) fences: Fences,
+    pub(super) notices: Notices,
+    pub(super) metrics: Metrics,
+    /// Whether the API server asks the webhook about the ring.
+    pub(super) reach: Verdicts,
+}
+
+impl Tools {
+    pub(super) fn of(leader: &Leader) -> Self {
+        Self {
+            client: leader.client.clone(),
+            watches: leader.watches.clone(),
+            leases: leader.leases.clone(),
+            namespaces: leader.namespaces.clone(),
+            fences: leader.fences.clone(),
+            notices: leader.notices.clone(),
+            metrics: leader.metrics.clone(),
+            reach: leader.reach.clone(),
+        }
+    }
+}
+
+/// One ring, for as long as its resources and namespaces are the same.
+pub(super) struct Ring {
+    pub(super) tools: Tools,
+    pub(super) labels: RingLabels,
+    pub(super) judge: Arc<Judge>,
+    pub(super) index: Arc<Index>,
+    pub(super) kinds: Vec<Kind>,
+    pub(super) sources: Arc<Mutex<Sources>>,
+    /// Lists of children that several families wait for.
+    pub(super) lists: SharedLists,
+    pub(super) moves: Moves,
+    pub(super) writes: Writes,
+    pub(super) told: Told,
+    /// Tells when a root got its first shard.
+    pub(super) first_shards: watch::Sender<()>,
+    pub(super) takeovers: Takeovers,
+    /// The roots to which a write had no answer: the index may show them as they were before.
+    unsure: Mutex<HashSet<Slot>>,
+}
+
+/// An object as the index shows it, and what is next for it.
+pub(super) struct Seen {
+    pub(super) resource: ResourceId,
+    /// None where it has to be read.
+    pub(super) target: Option<Target>,
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+    pub(super) selected: Selected,
+    pub(super) what: What,
+}
+
+/// What an object is, as far as that makes a difference.
+pub(super) enum What {
+    Root {
+        main: Main,
+        covered: Covered,
+        action: Action<ShardName>,
+    },
+    /// It follows no object of the ring, or one that is not known.
+    Stray {
+        is_lone: bool,
+    },
+}
+
+impl Ring {
+    pub(super) fn new(
+        tools: &Tools,
+        snapshot: &Arc<Snapshot>,
+        writes: &Writes,
+        drains: &Drains,
+        faults: &Faults,
+    ) -> Self {
+        let (kinds, labels) = (Kind::of(snapshot), snapshot.labels.clone());
+        let judge = Judge::new(snapshot.clone(), &kinds, drains.clone(), tools.fences.clone(), faults.clone());
+        let judge = Arc::new(judge);
+        let (namespaces, selector) = (tools.namespaces.clone(), snapshot.namespaces.clone());
+        let selection = Box::new(move |namespace: &str| namespaces.is_selected(&selector, namespace));
+        let index = Index::new(kinds.clone(), labels.clone(), selection, Box::new(Watching(judge.clone())));
+        let sources = Sources::new(index.clone(), tools.watches.clone(), tools.leases.went_back());
+        let sources = Arc::new(Mutex::new(sources));
+        let answers = Shown { index: index.clone(), sources: sources.clone(), kinds: kinds.clone() };
+        Self {
+            writes: writes.telling(Arc::new(answers)),
+            told: Told::new(snapshot.ring.clone(), faults, kinds.iter().filter(|kind| kind.is_root)),
+            tools: tools.clone(),
+            labels,
+            judge,
+            index,
+            kinds,
+            sources,
+            lists: SharedLists::default(),
+            moves: Moves::default(),
+            takeovers: Takeovers::default(),
+            unsure: Mutex::default(),
+            first_shards: watch::Sender::new(()),
+        }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.tools.client
+    }
+
+    pub(super) fn resource(&self, id: ResourceId) -> &Arc<Resource> {
+        &self.kinds[usize::from(id.0)].resource
+    }
+
+    /// The main resource to which one belongs.
+    pub(super) fn family(&self, id: ResourceId) -> &GroupResource {
+        self.judge.family(id).unwrap_or(&self.resource(id).id)
+    }
+
+    /// A write to a root had no answer: it is read before it is decided about again.
+    pub(super) fn unsure(&self, slot: Slot) {
+        self.unsure.lock().insert(slot);
+    }
+
+    pub(super) fn is_unsure(&self, slot: Slot) -> bool {
+        self.unsure.lock().contains(&slot)
+    }
+
+    /// It was read.
+    pub(super) fn is_sure(&self, slot: Slot) {
+        self.unsure.lock().remove(&slot);
+    }
+
+    /// The number of a resource in the index.
+    pub(super) fn id(&self, resource: &Resource) -> Option<ResourceId> {
+        id_of(&self.kinds, resource)
+    }
+
+    /// Looks up what is known of an object.
+    pub(super) fn see(&self, slot: Slot) -> Option<Seen> {
+        self.index.read(|objects| {
+            let object = objects.get(slot)?;
+            let what = match object.role() {
+                Role::Root { .. } => {
+                    let main = self.judge.main(object.resource())?.clone();
+                    let covered = self.judge.covers(object, &main);
+                    What::Root { covered, action: self.judge.decide(objects, slot)?, main }
+                }
+                Role::Lone { certain } => What::Stray { is_lone: certain },
+                Role::Waiting => What::Stray { is_lone: false },
+                Role::Child { .. } => return None,
+            };
+            let namespace = Some(object.namespace()).filter(|namespace| !namespace.is_empty()).map(str::to_owned);
+            Some(Seen {
+                resource: object.resource(),
+                target: object.target(),
+                namespace,
+                name: object.name().to_owned(),
+                selected: object.selected(),
+                what,
+            })
+        })
+    }
+
+    /// The object as it is now; none when it is gone, or another one has its name.
+    pub(super) async fn read(
+        &self,
+        resource: ResourceId,
+        (namespace, name): (Option<&str>, &str),
+    ) -> Result<Option<Target>, kube::Error> {
+        let api = self.resource(resource).objects(self.client(), namespace);
+        let Some(found) = api.get_opt(name).await? else { return Ok(None) };
+        self.index.refresh(resource, &found.metadata);
+        Ok(Some(Target::of(&found.metadata, &self.labels)))
+    }
+
+    /// Decides about all roots again, as the shards are others.
+    pub(super) fn sort_all(&self) {
+        self.index.walk(|object| {
+            if matches!(object.role(), Role::Root { .. }) {
+                self.judge.sort(object);
+            }
+        });
+    }
+
+    /// The watch that shows the objects of a resource in a namespace, and what lists of them are taken into.
+    pub(super) fn source(&self, resource: ResourceId, namespace: Option<&str>) -> Source {
+        self.sources.lock().source(resource, namespace.unwrap_or_default())
+    }
+
+    /// Whether all lists have ended once: what the index does not show does not exist.
+    pub(super) fn is_complete(&self) -> bool {
+        self.sources.lock().are_complete()
+    }
+
+    /// Whether an object is known to drain, or to be without a shard.
+    pub(super) fn is_moving(&self, resource: &GroupResource, uid: &str) -> bool {
+        let Some(id) = self.kinds.iter().position(|kind| kind.resource.id == *resource) else { return false };
+        let Ok(id) = u8::try_from(id) else { return false };
+        let is_moving = |object: index::Object<'_>| object.drain().is_some() || object.shard() == Shard::Unassigned;
+        self.index.read(|objects| objects.find(ResourceId(id), uid).is_some_and(is_moving))
+    }
+
+    /// The namespaces that are selected now.
+    pub(super) fn selected_namespaces(&self) -> BTreeSet<String> {
+        self.tools.namespaces.selected(&self.judge.view().namespaces)
+    }
+}
+
+fn id_of(kinds: &[Kind], resource: &Resource) -> Option<ResourceId> {
+    let at = kinds.iter().position(|kind| kind.resource.id == resource.id)?;
+    u8::try_from(at).ok().map(ResourceId)
+}
+
+/// Takes what the API server answers into the index.
+struct Shown {
+    index: Arc<Index>,
+    sources: Arc<Mutex<Sources>>,
+    kinds: Vec<Kind>,
+}
+
+impl Answers for Shown {
+    fn shown(&self, resource: &Resource, object: &Object, wrote: Option<Mark>) {
+        let Some(id) = id_of(&self.kinds, resource) else { return };
+        self.index.refresh(id, &object.metadata);
+        let version = object.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
+        let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+        if let (Some(began), Some(version)) = (wrote, version) {
+            self.sources.lock().progress(id, namespace).for_each(|progress| progress.wrote(began, version));
+        }
+    }
+
+    fn gone(&self, resource: &Resource, uid: &str) {
+        if let Some(id) = id_of(&self.kinds, resource) {
+            self.index.remove(id, uid);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Labels on what follows no object of the ring.
+
+use ringside_ring::decide::Action;
+
+use super::{family::Failed, ring::Ring};
+use crate::{
+    faults::Task,
+    index::{ResourceId, Slot},
+    queue::limiter::Priority,
+    release::Releases,
+    target::Target,
+    write::Outcome,
+};
+
+/// Takes the labels off. One whose controller is not known (yet) waits until all lists have ended.
+pub(super) async fn release(
+    ring: &Ring,
+    (resource, slot): (ResourceId, Slot),
+    target: Target,
+    is_lone: bool,
+) -> Result<(), Failed> {
+    if !is_lone && !ring.is_complete() {
+        ring.judge.queue(resource).add_after(slot, Priority::Repair, std::time::Duration::from_secs(5));
+        return Ok(());
+    }
+    if target.ownership() == Default::default() {
+        return Ok(());
+    }
+    let kind = ring.resource(resource);
+    let writes = ring.writes.with_priority(Priority::Repair);
+    let releases = Releases { client: ring.client(), writes: &writes, labels: &ring.labels, resource: kind };
+    let seen = target.resource_version.clone();
+    // What has changed since may follow an object of the ring by now.
+    let next = |now: &Target| if now.resource_version == seen { Action::Release } else { Action::Keep };
+    match releases.one(target, next).await {
+        Ok(Outcome::Written { .. }) => {
+            ring.told.released_stray(&kind.id);
+            Ok(())
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failed { error, child: Some(kind.id.clone()), task: Task::Children }),
+    }
+}

@@ -1,0 +1,289 @@
+//! What is told of the work on a ring: in logs at a rate that a person can read, in metrics, and in the ring's status.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    time::{Duration, SystemTime},
+};
+
+use parking_lot::Mutex;
+use ringside_ring::{RingName, ShardName, cluster_ring::GroupResource, decide::How};
+use ringside_runtime::explain::{code, explain};
+use tokio::time::{Instant, sleep};
+
+use super::{family::Failed, ring::Ring};
+use crate::{
+    drains::Drains,
+    faults::{Faults, Refusals, Task, lasts},
+    index::{Kind, Slot},
+    move_id,
+    notices::Notice,
+    queue::work::Outcome,
+    snapshot::Main,
+    target::Target,
+    write::is_undone,
+};
+
+/// How often what came of many objects is logged.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// What was not refused for so long is not refused any more: longer than what fails pauses.
+const OVER: Duration = Duration::from_secs(90);
+
+/// What is to be told.
+pub(super) struct Told {
+    ring: RingName,
+    faults: Faults,
+    refusals: BTreeMap<GroupResource, Refusals>,
+    /// What was refused for good, and when last.
+    refused: Mutex<BTreeMap<(GroupResource, Task), Instant>>,
+    tally: Mutex<Tally>,
+}
+
+/// What has come of objects since it was logged last.
+#[derive(Default)]
+struct Tally {
+    assigned: BTreeMap<GroupResource, usize>,
+    /// By resource of their owners, children that were apart from these.
+    gathered: BTreeMap<GroupResource, usize>,
+    /// Children that follow no object of the ring and had labels.
+    strays: BTreeMap<GroupResource, usize>,
+    failed: BTreeMap<(GroupResource, &'static str), Failures>,
+    /// By resource, what was taken from shards that did not release it.
+    taken: BTreeMap<GroupResource, Vec<Target>>,
+}
+
+/// How many there were, and the one to tell: one that lasts until it is mended, or else the first.
+#[derive(Default)]
+struct Failures {
+    count: usize,
+    lasts: bool,
+    first: String,
+}
+
+/// A root that was given to a shard.
+pub(super) struct Moved<'a> {
+    pub(super) main: &'a Main,
+    /// As it was before.
+    pub(super) target: &'a Target,
+    pub(super) to: &'a ShardName,
+    pub(super) how: How,
+    pub(super) before: Before,
+}
+
+/// What was known of a root before it was written to.
+pub(super) struct Before {
+    /// The shard that it leaves, as far as that is known.
+    pub(super) left: Option<String>,
+    /// The drain label by which that was asked.
+    id: Option<String>,
+    drained: Option<SystemTime>,
+    /// Since when it was known to be unassigned.
+    unassigned: Option<Instant>,
+}
+
+impl Before {
+    pub(super) fn of(ring: &Ring, slot: Slot, target: &Target) -> Self {
+        let drains = &ring.judge.drains;
+        let waited = ring.index.read(|objects| objects.unassigned_for(slot));
+        Self {
+            left: target.shard.clone().or_else(|| drains.previous(&target.uid)),
+            id: target.drain.clone().or_else(|| drains.id(&target.uid)),
+            drained: drains.began(&target.uid),
+            unassigned: waited.and_then(|waited| Instant::now().checked_sub(waited)),
+        }
+    }
+}
+
+impl Told {
+    pub(super) fn new<'a>(ring: RingName, faults: &Faults, roots: impl Iterator<Item = &'a Kind>) -> Self {
+        let refusals = roots.map(|kind| (kind.resource.id.clone(), Refusals::default())).collect();
+        let this = Self { ring, faults: faults.clone(), refusals, refused: Mutex::default(), tally: Mutex::default() };
+        this.refusals.iter().for_each(|(resource, refusals)| faults.follow(resource, refusals));
+        this
+    }
+
+    /// Something could not be found out: it is tried again.
+    pub(super) fn cant(&self, what: &'static str, resource: &GroupResource, error: &kube::Error) -> Outcome {
+        self.fails(resource, Task::Assign, error);
+        self.count(resource, what, error);
+        Outcome::Again
+    }
+
+    fn fails(&self, resource: &GroupResource, task: Task, error: &kube::Error) {
+        if lasts(error) {
+            self.refused.lock().insert((resource.clone(), task), Instant::now());
+            self.faults.failed(resource, task, error);
+        }
+    }
+
+    /// What is refused still would have been tried again by now.
+    fn end_refusals(&self) {
+        self.refused.lock().retain(|(resource, task), last| {
+            let is_refused = last.elapsed() < OVER;
+            if !is_refused {
+                self.faults.works(resource, *task);
+            }
+            is_refused
+        });
+    }
+
+    fn count(&self, resource: &GroupResource, what: &'static str, error: &kube::Error) {
+        let failures = &mut self.tally.lock().failed;
+        let failures = failures.entry((resource.clone(), what)).or_default();
+        failures.count += 1;
+        if failures.count == 1 || lasts(error) && !failures.lasts {
+            (failures.first, failures.lasts) = (explain(error), lasts(error));
+        }
+    }
+
+    /// An object was worked on.
+    pub(super) fn worked(&self, resource: &GroupResource, slot: Slot) {
+        if self.refusals.get(resource).is_some_and(|refusals| refusals.worked(slot.0)) {
+            self.works(resource);
+        }
+    }
+
+    fn works(&self, resource: &GroupResource) {
+        for task in [Task::Assign, Task::Drain] {
+            self.faults.works(resource, task);
+        }
+    }
+
+    /// A write failed; returns when it is tried again.
+    pub(super) fn failed(
+        &self,
+        resource: &GroupResource,
+        (slot, target): (Slot, Target),
+        version: u64,
+        Failed { error, child, task }: Failed,
+    ) -> Outcome {
+        let what = match (task, &child) {
+            (Task::Drain, _) => "can't drain objects; trying again",
+            (Task::Children, _) => "can't take labels off children of objects that are not the ring's",
+            (_, Some(_)) => "can't move children; their owners wait for them",
+            _ => "can't assign objects; trying again",
+        };
+        let is_refused = child.is_none() && (is_undone(&error) || matches!(code(&error), Some(400 | 413 | 422)));
+        self.fails(resource, task, &error);
+        if let Some(refusals) = self.refusals.get(resource).filter(|_| task != Task::Children) {
+            let child = child.as_ref().map(ToString::to_string);
+            refusals.failed(slot.0, &target, child.as_deref(), &error);
+        }
+        self.count(child.as_ref().unwrap_or(resource), what, &error);
+        if is_refused { Outcome::Refused { version } } else { Outcome::Again }
+    }
+
+    /// A shard does not release an object, which it keeps: for the ring's status, and logged once.
+    pub(super) fn overdue(&self, drains: &Drains, main: &Main, target: &Target) {
+        if drains.report(&target.uid) {
+            let (ring, resource) = (&self.ring, &main.resource.id);
+            let Target { namespace, name, uid, shard, .. } = target;
+            tracing::warn!(
+                %ring, %resource, namespace, name, uid, shard,
+                "a shard does not release an object; it keeps it, as the API server's fence does not cover it"
+            );
+        }
+    }
+
+    /// Children of an object were brought to its shard.
+    pub(super) fn gathered(&self, resource: &GroupResource, count: usize) {
+        if count > 0 {
+            *self.tally.lock().gathered.entry(resource.clone()).or_default() += count;
+        }
+    }
+
+    /// A child that follows no object of the ring has no labels any more.
+    pub(super) fn released_stray(&self, resource: &GroupResource) {
+        *self.tally.lock().strays.entry(resource.clone()).or_default() += 1;
+    }
+
+    /// A root was given to a shard.
+    pub(super) fn moved(&self, ring: &Ring, moved: &Moved<'_>) {
+        let Moved { main, target, to, how, before } = moved;
+        let (resource, metrics) = (&main.resource.id, &ring.tools.metrics);
+        let is_forced = *how == How::Forced && target.drain.is_some();
+        match target.shard.as_deref() {
+            _ if is_forced => metrics.forced(&self.ring, resource),
+            None => metrics.assigned(&self.ring, resource),
+            Some(from) if from != to.as_str() => metrics.moved(&self.ring, resource),
+            // It was drained, and is its own again.
+            Some(_) => {}
+        }
+        let drained = before.drained.and_then(|began| began.elapsed().ok());
+        let waited = before.unassigned.map(|since| since.elapsed());
+        match (&before.left, drained.or(waited), waited) {
+            (Some(_), Some(took), _) => metrics.move_took(&self.ring, took),
+            (None, _, Some(waited)) => metrics.assignment_took(&self.ring, waited),
+            _ => {}
+        }
+        let mut tally = self.tally.lock();
+        *tally.assigned.entry(resource.clone()).or_default() += 1;
+        if is_forced {
+            tally.taken.entry(resource.clone()).or_default().push((*target).clone());
+        }
+        drop(tally);
+        let Some(from) = before.left.as_deref().filter(|from| *from != to.as_str()) else { return };
+        let reason = match &target.shard {
+            _ if is_forced => "drain deadline exceeded",
+            Some(_) => "shard is gone",
+            None => "released",
+        };
+        let (id, Target { namespace, name, uid, .. }) = (before.id.as_deref().map(move_id::short), target);
+        tracing::info!(ring = %self.ring, %resource, namespace, name, uid, from, %to, id, reason, "moved object");
+    }
+
+    /// Logs what came of many objects, and forgets failures of those that are gone.
+    pub(super) async fn tell(&self, ring: &Ring) -> Infallible {
+        loop {
+            sleep(PERIOD).await;
+            let Tally { assigned, gathered, strays, failed, taken } = std::mem::take(&mut *self.tally.lock());
+            for (resource, assigned) in assigned {
+                tracing::info!(ring = %self.ring, %resource, assigned, "assigned objects");
+            }
+            for (resource, children) in gathered {
+                tracing::info!(ring = %self.ring, %resource, children, "moved children to their owners' shards");
+            }
+            for (resource, objects) in strays {
+                tracing::info!(ring = %self.ring, %resource, objects, "removed labels of children that follow no object of the ring");
+            }
+            for ((resource, what), Failures { count, first, .. }) in failed {
+                tracing::warn!(ring = %self.ring, %resource, objects = count, first_error = first, "{what}");
+            }
+            for (resource, objects) in taken {
+                self.tell_taken(ring, &resource, &objects);
+            }
+            self.end_refusals();
+            for (resource, refusals) in &self.refusals {
+                let is_there = |number, uid: &str| {
+                    ring.index.read(|objects| {
+                        objects.get(Slot(number)).is_some_and(|object| object.uid().is_none_or(|known| known == uid))
+                    })
+                };
+                if refusals.keep(is_there) {
+                    self.works(resource);
+                }
+            }
+        }
+    }
+
+    fn tell_taken(&self, ring: &Ring, resource: &GroupResource, objects: &[Target]) {
+        for target in objects {
+            let Target { namespace, name, uid, shard, .. } = target;
+            tracing::warn!(
+                ring = %self.ring, %resource, namespace, name, uid, from = shard,
+                "a shard did not release an object in time; the object was taken from it"
+            );
+        }
+        let (Some(first), snapshot) = (objects.first(), ring.judge.view()) else { return };
+        let note = format!(
+            "{} objects of '{resource}' were not released within {} s, such as '{}' by shard '{}'; they were taken from it",
+            objects.len(),
+            snapshot.spec.drain_deadline().as_secs(),
+            first.place(),
+            first.shard.as_deref().unwrap_or_default(),
+        );
+        let event = Notice { warns: true, reason: "DrainForced".to_owned(), action: "Move", note };
+        ring.tools.notices.tell(snapshot.reference(), None, event);
+    }
+}
