@@ -1,4 +1,5 @@
-//! Whether the controller works: it watches every main resource of the ring, or lists each of them now and then.
+//! Whether the controller works: it watches every main resource of the ring that the API server serves, or lists each of them
+//! now and then.
 //!
 //! The shard says so on its Lease, in its readiness and in a metric. While its controller is absent the sharder gives it nothing,
 //! and asks for what it has. A controller, a watch or a proxy that is restarted in time changes nothing.
@@ -102,10 +103,10 @@ impl Controller {
             return pending().await;
         }
         let begins = self.views.begins();
-        let mut mains = mains_of(&knowledge.borrow_and_update());
+        let mut mains = self.mains_of(&knowledge.borrow_and_update());
         let (mut seen_since, mut stays_since) = (began, None);
         loop {
-            let known = mains_of(&knowledge.borrow_and_update());
+            let known = self.mains_of(&knowledge.borrow_and_update());
             if known != mains {
                 (mains, seen_since) = (known, Instant::now());
             }
@@ -159,6 +160,13 @@ impl Controller {
         }
     }
 
+    /// The main resources of the ring that there can be a view of; none while the ring is not known.
+    fn mains_of(&self, knowledge: &Knowledge) -> Option<BTreeSet<GroupResource>> {
+        let Knowledge::Known(policy) = knowledge else { return None };
+        let unserved = self.views.unserved();
+        Some(policy.families.keys().filter(|main| !unserved.contains(*main)).cloned().collect())
+    }
+
     fn tell(&self, before: State, state: State, missing: &[&GroupResource]) {
         let resources = missing.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         match state {
@@ -169,13 +177,5 @@ impl Controller {
             self.state.send_replace(state);
             tracing::info!(?state, resources, "state of the controller changed: resources have no view");
         }
-    }
-}
-
-/// The main resources of the ring; none while it is not known.
-fn mains_of(knowledge: &Knowledge) -> Option<BTreeSet<GroupResource>> {
-    match knowledge {
-        Knowledge::Known(policy) => Some(policy.families.keys().cloned().collect()),
-        Knowledge::Unknown(_) => None,
     }
 }

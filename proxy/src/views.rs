@@ -15,6 +15,7 @@
 //! anywhere, since it is sent the `DELETED`.
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -199,7 +200,24 @@ impl Views {
         self.here_until(resource, within).max(tried.map(|at| at + within.max(TRIES_AGAIN)))
     }
 
-    /// Tells when the API server has answered a view, to one who waits for that.
+    /// Whether the API server serves a resource, as was found out just now.
+    pub fn is_served(&self, resource: &GroupResource, is_served: bool) {
+        let registry = &mut *self.0.lock();
+        let is_news = match is_served {
+            true => registry.unserved.remove(resource),
+            false => registry.unserved.insert(resource.clone()),
+        };
+        if is_news {
+            registry.begins.notify_one();
+        }
+    }
+
+    /// The resources that the API server does not serve.
+    pub fn unserved(&self) -> BTreeSet<GroupResource> {
+        self.0.lock().unserved.clone()
+    }
+
+    /// Tells when the API server has answered a view, or serves another resource, to one who waits for that.
     pub fn begins(&self) -> Arc<Notify> {
         self.0.lock().begins.clone()
     }

@@ -92,6 +92,30 @@ async fn controller_works_once_it_watches_every_main_resource() {
     }
 }
 
+/// As of a definition that is yet to be installed: no replica could work otherwise.
+#[tokio::test(start_paused = true)]
+async fn of_a_resource_that_is_not_served_there_is_no_view_to_wait_for() {
+    let scene = Scene::new(Mode::Watching, false);
+    let story = async {
+        let _one = scene.watch("as");
+        sleep(MOMENT).await;
+        assert_eq!(scene.said(), Some("absent"));
+        scene.views.is_served(&resource("bs"), false);
+        sleep(10 * LEASE).await;
+        assert_eq!(scene.said(), Some("working"));
+        // It is served from now on, and the controller has its time.
+        scene.views.is_served(&resource("bs"), true);
+        sleep(LEASE).await;
+        assert_eq!(scene.said(), Some("working"));
+        sleep(4 * LEASE).await;
+        assert_eq!(scene.said(), Some("absent"));
+    };
+    tokio::select! {
+        never = scene.controller.judge(Instant::now(), scene.ring.subscribe()) => match never {},
+        () = story => {}
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn controller_is_absent_two_durations_after_its_last_view() {
     let scene = Scene::new(Mode::Watching, false);

@@ -57,11 +57,17 @@ pub(super) async fn follow(handover: &Handover, client: Client, resource: GroupR
     loop {
         let group = discovery::group(&client, &resource.group).await;
         let mut versions = match group.and_then(|group| group.in_each_version(&resource)) {
-            Ok(versions) => versions,
+            Ok(versions) => {
+                handover.views.is_served(&resource, true);
+                versions
+            }
             Err(error) => {
                 let reason = error.to_string();
                 match error {
-                    LookUpError::NotServed(_) => handover.followed.nothing_missed(&resource),
+                    LookUpError::NotServed(_) => {
+                        handover.views.is_served(&resource, false);
+                        handover.followed.nothing_missed(&resource);
+                    }
                     LookUpError::NoAnswer(_) => handover.followed.disturbed(&resource, &reason),
                 }
                 say(&resource, reason, &mut said);

@@ -3,7 +3,7 @@
 //! ResourceVersions are comparable within one resource only, so nothing is shared between resources.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     ops::Bound,
     sync::{
         Arc, OnceLock,
@@ -30,6 +30,8 @@ pub(super) struct Registry {
     /// The API server has answered a view.
     pub(super) begins: Arc<Notify>,
     pub(super) resources: HashMap<GroupResource, OfResource>,
+    /// What the API server does not serve: there can be no view of it.
+    pub(super) unserved: BTreeSet<GroupResource>,
 }
 
 #[derive(Debug, Default)]
