@@ -38,7 +38,7 @@ pub(crate) fn group() -> Group {
             case!(status::labels_are_kept_when_a_status_is_written),
             case!(copies::a_copied_child_is_with_its_owner_at_once_with_webhook_and_policy).alone(),
             case!(copies::a_copied_child_is_with_its_owner_soon_while_the_webhook_is_away).alone(),
-            case!(copies::a_copied_child_is_with_its_owner_after_a_period_where_nothing_keeps_labels).alone(),
+            case!(copies::a_copied_child_is_with_its_owner_soon_where_nothing_keeps_labels).alone(),
             case!(adopted::children_made_before_their_owners_are_adopted_with_webhook_and_policy).works(),
             case!(adopted::children_made_before_their_owners_are_adopted_behind_the_api_servers_fence),
             case!(removal::removing_the_ring_takes_everything_off).works(),

@@ -13,7 +13,6 @@ use k8s_openapi::{
         flowcontrol::v1::FlowSchema, rbac::v1::ClusterRole,
     },
     apimachinery::pkg::apis::meta::v1::Condition,
-    jiff::Timestamp,
 };
 use kube::{
     Api, Client, ResourceExt as _,
@@ -43,7 +42,7 @@ pub(crate) fn group() -> Group {
             case!(objects_without_a_shard_are_counted_and_dated),
             case!(an_api_server_that_asks_for_a_pause_gets_one),
             case!(a_sharder_that_does_not_reach_the_api_server_leads_no_more_until_it_does),
-            case!(objects_that_can_not_be_looked_through_are_not_counted_anew),
+            case!(objects_that_can_not_be_watched_are_not_counted),
             case!(a_webhook_that_the_api_server_does_not_reach_is_told_in_its_words),
             case!(a_policy_that_the_sharder_may_not_write_is_told),
             case!(a_resource_that_is_missing_is_named_until_it_is_there),
@@ -223,8 +222,7 @@ impl Fixture {
 }
 
 async fn the_status_says_how_the_objects_are_distributed() {
-    // Counts are of a pass, so what users create is seen in the next.
-    let mut fixture = Fixture::start(Settings { sync_period: Duration::from_secs(5), ..Settings::default() }).await;
+    let mut fixture = Fixture::start(Settings::default()).await;
     fixture.add_shards(&["shard-0", "shard-1"]).await;
     fixture.create("site", OBJECTS).await;
     let all = i64::try_from(OBJECTS).unwrap();
@@ -263,7 +261,7 @@ fn value(metrics: &str, name: &str) -> f64 {
 }
 
 async fn a_ring_without_shards_says_so_until_there_is_one() {
-    let mut fixture = Fixture::start(Settings { sync_period: Duration::from_secs(5), ..Settings::default() }).await;
+    let mut fixture = Fixture::start(Settings::default()).await;
     let ring = fixture.ring.to_string();
     let told = fixture.until_condition("ShardsAvailable", "False").await;
     assert!(told.reason == "NoShards" && told.message.contains("start the controller"), "{told:?}");
@@ -380,7 +378,7 @@ async fn an_api_server_that_asks_for_a_pause_gets_one() {
 }
 
 async fn a_sharder_that_does_not_reach_the_api_server_leads_no_more_until_it_does() {
-    let mut fixture = Fixture::start(Settings { sync_period: Duration::from_secs(5), ..Settings::default() }).await;
+    let mut fixture = Fixture::start(Settings::default()).await;
     fixture.add_shards(&["shard-0"]).await;
     fixture.create("site", OBJECTS).await;
     let all = i64::try_from(OBJECTS).unwrap();
@@ -401,31 +399,19 @@ async fn a_sharder_that_does_not_reach_the_api_server_leads_no_more_until_it_doe
     fixture.until_counts("what came later is counted, too", |counts| counts.assigned == 2 * all).await;
 }
 
-async fn objects_that_can_not_be_looked_through_are_not_counted_anew() {
-    let sync_period = Duration::from_secs(5);
-    let mut fixture = Fixture::start(Settings { sync_period, ..Settings::default() }).await;
+async fn objects_that_can_not_be_watched_are_not_counted() {
+    let mut fixture = Fixture::start(Settings::default()).await;
     fixture.add_shards(&["shard-0"]).await;
     fixture.create("site", 10).await;
-    let first = fixture.until_counted_after(0).await;
-    fixture.until_counted_after(first).await;
-    // They are streamed, or asked for by pages.
+    let counted_at = fixture.until_counted_after(0).await;
     let before = fixture.deny(SITES, &["list", "watch"]).await;
+    // A watch that goes on is not asked whether it may.
+    fixture.system.stop_api_server().await.unwrap();
+    fixture.system.start_api_server().await.unwrap();
     let told = fixture.until_condition("Ready", "False").await;
-    // The watch that goes on may end meanwhile, and not begin again.
-    let what = ["can't be drained", "can't be watched"].map(|what| format!("{what}: missing permission"));
-    assert!(what.iter().any(|what| told.message.contains(what)), "{told:?}");
-    // As the alert reckons.
-    let periods = i64::try_from(3 * sync_period.as_secs()).unwrap();
-    let counted_at = eventually("no pass has ended for three periods", DEADLINE, || async {
-        let at = fixture.counted_at().await?;
-        let age = Timestamp::now().as_second() - at;
-        if age > periods { Ok(at) } else { Err(format!("{age} s")) }
-    });
-    let counted_at = counted_at.await.unwrap();
-    let told = fixture.counts().await.unwrap().counted_at.unwrap().0;
-    assert!(Timestamp::now().as_second() - told.as_second() > periods, "{told}");
+    assert!(told.message.contains("can't be watched: missing permission"), "{told:?}");
     let log = std::fs::read_to_string(fixture.system.sharders().next().unwrap().process().log()).unwrap();
-    assert!(log.contains("object scan failed"), "{log}");
+    assert!(log.contains("can't watch objects; trying again"), "{log}");
     fixture.permit(before).await;
     fixture.until_counted_after(counted_at).await;
     fixture.until_condition("Ready", "True").await;
@@ -485,7 +471,7 @@ async fn a_resource_that_is_missing_is_named_until_it_is_there() {
 }
 
 async fn objects_that_no_shard_sees_are_counted_and_named() {
-    let mut fixture = Fixture::start(Settings { sync_period: Duration::from_secs(5), ..Settings::default() }).await;
+    let mut fixture = Fixture::start(Settings::default()).await;
     fixture.add_shards(&["shard-0"]).await;
     let controlled = fixture.until_condition("ChildrenHaveControllers", "True").await;
     assert_eq!(controlled.reason, "AllControlled");

@@ -129,8 +129,13 @@ pub(crate) async fn a_fenced_shard_that_does_not_let_go_loses_the_object_after_i
     refused("a late write", websites(&former.client).patch(name, &PatchParams::default(), &patch).await);
     refused("a late write to a child", config_maps(&former.client).patch(name, &PatchParams::default(), &patch).await);
     websites(&shards["c"].client).patch(name, &PatchParams::default(), &patch).await.unwrap();
-    let told = events(&fixture, "ClusterRing", "DrainForced").await;
-    assert!(told.iter().any(|note| note.contains("they were taken from it")), "{told:?}");
+    eventually("it is told", DEADLINE, || async {
+        let told = events(&fixture, "ClusterRing", "DrainForced").await;
+        let is_told = told.iter().any(|note| note.contains("they were taken from it"));
+        is_told.then_some(()).ok_or_else(|| format!("{told:?}"))
+    })
+    .await
+    .unwrap();
 }
 
 pub(crate) async fn a_shard_without_the_fence_keeps_what_it_does_not_let_go_of_and_that_is_told() {

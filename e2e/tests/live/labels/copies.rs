@@ -11,7 +11,6 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{ResourceExt as _, api::ListParams};
 use ringside_e2e::{
     eventually::{eventually, in_time},
-    system::Settings,
     website::{Website, child},
 };
 
@@ -27,11 +26,8 @@ const PREFIX: &str = "copy-";
 /// What is promised, also while the webhook is not reached, as children without label are watched then: nine in ten keep to it
 /// on a machine that does much else.
 const SOON: Duration = Duration::from_secs(1);
-/// None takes longer. The next look at all objects is minutes away.
+/// None takes longer.
 const BOUND: Duration = Duration::from_secs(20);
-
-/// How often all objects are looked at where nothing else finds a wrong label.
-const PERIOD: Duration = Duration::from_secs(5);
 
 /// Labels of a child, and what is special about them.
 type Way = (&'static str, Option<BTreeMap<String, String>>);
@@ -39,17 +35,25 @@ type Way = (&'static str, Option<BTreeMap<String, String>>);
 /// The policy takes off what was copied, and the webhook looks whose it is in the same write.
 pub(crate) async fn a_copied_child_is_with_its_owner_at_once_with_webhook_and_policy() {
     let fixture = Fixture::on(Keeps::Both, "labels-copied").await;
-    with_their_owners_soon(&fixture).await;
+    with_their_owners_soon(&fixture, &[]).await;
 }
 
 /// The policy takes off what was copied, so it is found as what never had a label.
 pub(crate) async fn a_copied_child_is_with_its_owner_soon_while_the_webhook_is_away() {
     let fixture = Fixture::on(Keeps::Policy, "labels-copied").await;
     until_the_webhook_is_missed(&fixture).await;
-    with_their_owners_soon(&fixture).await;
+    with_their_owners_soon(&fixture, &[]).await;
 }
 
-async fn with_their_owners_soon(fixture: &Fixture) {
+/// Nothing takes a wrong label off then. Of the copies a shard loses what was never its own.
+pub(crate) async fn a_copied_child_is_with_its_owner_soon_where_nothing_keeps_labels() {
+    let fixture = Fixture::start(Keeps::Nothing, Keeps::Nothing.settings()).await;
+    until_the_webhook_is_missed(&fixture).await;
+    with_their_owners_soon(&fixture, &[PREFIX]).await;
+}
+
+/// `may_leave`: how the names begin of what may be taken from a live shard.
+async fn with_their_owners_soon(fixture: &Fixture, may_leave: &[&str]) {
     fixture.until_children_follow().await;
     let children = History::follow::<ConfigMap>(&fixture.client(), &fixture.labels).await;
     let mut took = Vec::new();
@@ -62,33 +66,8 @@ async fn with_their_owners_soon(fixture: &Fixture) {
     let (most, all) = (took[took.len() * 9 / 10], took[took.len() - 1]);
     eprintln!("{} copied children: nine in ten with their owner after {most:.2?}, all after {all:.2?}", took.len());
     in_time("nine in ten with their owner", most, SOON);
-    let lost = children.lost(&fixture.shards().collect());
-    assert!(lost.is_empty(), "taken from a live shard: {lost:#?}");
-    fixture.until_children_follow().await;
-    fixture.assert_nobody_lost_anything();
-}
-
-/// Nothing takes a wrong label off then, and no watch shows it: the next look at all objects does.
-pub(crate) async fn a_copied_child_is_with_its_owner_after_a_period_where_nothing_keeps_labels() {
-    let settings = Settings { sync_period: PERIOD, ..Keeps::Nothing.settings() };
-    let fixture = Fixture::start(Keeps::Nothing, settings).await;
-    until_the_webhook_is_missed(&fixture).await;
-    fixture.until_children_follow().await;
-    let children = History::follow::<ConfigMap>(&fixture.client(), &fixture.labels).await;
-    let mut made = Vec::new();
-    for copy in Copied::all(&fixture).await {
-        let since = copy.create(&fixture).await;
-        made.push((copy, since));
-    }
-    let mut took = Vec::new();
-    for (copy, since) in made {
-        // A look that is under way may have passed it by, and is not begun anew before it has ended.
-        took.push(copy.until_with_its_owner(&fixture, since, PERIOD * 3).await);
-    }
-    eprintln!("{} copied children, all objects looked at each {PERIOD:?}: {took:.2?}", took.len());
-    // Of the copies a shard loses what was never its own.
     let mut lost = children.lost(&fixture.shards().collect());
-    lost.retain(|change| !change.starts_with(PREFIX));
+    lost.retain(|change| !may_leave.iter().any(|prefix| change.starts_with(prefix)));
     assert!(lost.is_empty(), "taken from a live shard: {lost:#?}");
     fixture.until_children_follow().await;
     fixture.assert_nobody_lost_anything();

@@ -81,6 +81,8 @@ pub(crate) async fn namespace_of_the_dead(fixture: &Fixture) {
     )
     .await
     .unwrap();
+    // It may get the object in the moment in which the namespace leaves.
+    let _acknowledger = Acknowledger::start(&fixture.client(), &ring.labels, &config_maps(), |_| true);
     owners.until_bare("o").await;
     children.until_bare("of-o").await;
     ring.delete().await;
