@@ -74,7 +74,7 @@ async fn main() -> anyhow::Result<()> {
         fenced(&mut aims, arguments.fenced).await;
     }
     aims.not_measured("leader's memory at 1,000,000 + 2,000,000", "a fake API server, not this one");
-    aims.not_measured("leader change at 100,000 + 200,000", "no index yet");
+    aims.not_measured("leader change at 100,000 + 200,000", "no phase for it yet");
     aims.tell()
 }
 

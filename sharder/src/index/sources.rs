@@ -237,6 +237,10 @@ impl Sources {
         let scope = known.map_or(Scope::Cluster, |(_, scope)| scope.clone());
         let running = self.running.get(&(resource, scope.clone()));
         let progress = running.map(|running| Arc::clone(&running.progress)).unwrap_or_default();
+        self.source_of(resource, scope, progress)
+    }
+
+    fn source_of(&self, resource: ResourceId, scope: Scope, progress: Arc<Progress>) -> Source {
         let listing = Arc::clone(&self.listing[usize::from(resource.0)]);
         Source { index: Arc::clone(&self.index), resource, scope, progress, listing }
     }
@@ -258,14 +262,7 @@ impl Sources {
     pub(crate) fn of_mode(&self, resource: ResourceId, mode: Mode) -> Vec<Source> {
         let is_of = |running: &Running| *running.mode.borrow() == mode;
         let of = self.running.iter().filter(|((of, _), running)| *of == resource && is_of(running));
-        of.map(|((_, scope), running)| Source {
-            index: Arc::clone(&self.index),
-            resource,
-            scope: scope.clone(),
-            progress: Arc::clone(&running.progress),
-            listing: Arc::clone(&self.listing[usize::from(resource.0)]),
-        })
-        .collect()
+        of.map(|((_, scope), running)| self.source_of(resource, scope.clone(), Arc::clone(&running.progress))).collect()
     }
 
     /// Whether children without label are to be watched of all resources: while the webhook is away, nothing else shows them.

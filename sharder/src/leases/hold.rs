@@ -25,10 +25,11 @@ use std::{
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use parking_lot::Mutex;
 use ringside_ring::{Moment, RingName, lease::DEFAULT_LEASE_DURATION};
-use ringside_runtime::{clock::SharedClock, explain::code};
+use ringside_runtime::clock::SharedClock;
 use tokio::{sync::watch as channel, time::timeout};
 
 use super::book::LeaseKey;
+use crate::write::is_refused;
 
 /// How long a hold that was used is kept: the next objects of its shard come meanwhile.
 const QUIET: Duration = Duration::from_secs(1);
@@ -301,8 +302,7 @@ impl Hold {
             Ok(outcome) => outcome,
             Err(elapsed) => Err(kube::Error::Service(elapsed.into())),
         };
-        let is_final = |error: &kube::Error| code(error).is_some_and(|code| code < 500 && code != 429);
-        if outcome.as_ref().err().is_none_or(is_final) {
+        if outcome.as_ref().err().is_none_or(is_refused) {
             unfinished.end();
         }
         outcome

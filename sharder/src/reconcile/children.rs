@@ -67,8 +67,7 @@ pub(super) async fn bring_all(
 /// The index may be behind a move of the root: so that is read first.
 pub(super) async fn gather(ring: &Ring, writes: &Writes, root: &Root, to: &ShardName) -> Result<(), Failed> {
     let target = &root.target;
-    let Some(resource) = ring.id(&root.main.resource) else { return Ok(()) };
-    let now = ring.read(resource, (target.namespace.as_deref(), &target.name)).await.map_err(Failed::of_root)?;
+    let now = ring.read(root.resource, (target.namespace.as_deref(), &target.name)).await.map_err(Failed::of_root)?;
     let stays = now
         .is_some_and(|now| now.uid == target.uid && now.shard.as_deref() == Some(to.as_str()) && now.drain.is_none());
     if !stays {
@@ -154,7 +153,7 @@ async fn prove(
     left: Option<&str>,
     began: Mark,
 ) -> Result<(), Failed> {
-    let Some(resource) = ring.id(kind) else { return Ok(()) };
+    let Some(resource) = ring.id(&kind.id) else { return Ok(()) };
     // An object without namespace may have children in several that are watched each by itself.
     let sources = ring.sources.lock().of(resource, namespace);
     let proofs = sources.iter().map(|source| prove_by(ring, (kind, source), namespace, left, began));

@@ -173,7 +173,7 @@ impl Ring {
     }
 
     /// The number of a resource in the index.
-    pub(super) fn id(&self, resource: &Resource) -> Option<ResourceId> {
+    pub(super) fn id(&self, resource: &GroupResource) -> Option<ResourceId> {
         id_of(&self.kinds, resource)
     }
 
@@ -236,10 +236,9 @@ impl Ring {
 
     /// Whether an object is known to drain, or to be without a shard.
     pub(super) fn is_moving(&self, resource: &GroupResource, uid: &str) -> bool {
-        let Some(id) = self.kinds.iter().position(|kind| kind.resource.id == *resource) else { return false };
-        let Ok(id) = u8::try_from(id) else { return false };
+        let Some(id) = self.id(resource) else { return false };
         let is_moving = |object: index::Object<'_>| object.drain().is_some() || object.shard() == Shard::Unassigned;
-        self.index.read(|objects| objects.find(ResourceId(id), uid).is_some_and(is_moving))
+        self.index.read(|objects| objects.find(id, uid).is_some_and(is_moving))
     }
 
     /// The namespaces that are selected now.
@@ -248,8 +247,8 @@ impl Ring {
     }
 }
 
-fn id_of(kinds: &[Kind], resource: &Resource) -> Option<ResourceId> {
-    let at = kinds.iter().position(|kind| kind.resource.id == resource.id)?;
+fn id_of(kinds: &[Kind], resource: &GroupResource) -> Option<ResourceId> {
+    let at = kinds.iter().position(|kind| kind.resource.id == *resource)?;
     u8::try_from(at).ok().map(ResourceId)
 }
 
@@ -262,7 +261,7 @@ struct Shown {
 
 impl Answers for Shown {
     fn shown(&self, resource: &Resource, object: &Object, wrote: Option<Mark>) {
-        let Some(id) = id_of(&self.kinds, resource) else { return };
+        let Some(id) = id_of(&self.kinds, &resource.id) else { return };
         self.index.refresh(id, &object.metadata);
         let version = object.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
         let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
@@ -272,7 +271,7 @@ impl Answers for Shown {
     }
 
     fn gone(&self, resource: &Resource, uid: &str) {
-        if let Some(id) = id_of(&self.kinds, resource) {
+        if let Some(id) = id_of(&self.kinds, &resource.id) {
             self.index.remove(id, uid);
         }
     }

@@ -113,7 +113,7 @@ impl Told {
     fn fails(&self, resource: &GroupResource, task: Task, error: &kube::Error) {
         if lasts(error) {
             self.refused.lock().insert((resource.clone(), task), Instant::now());
-            self.faults.failed(resource, task, error);
+            self.faults.refused(resource, task, error);
         }
     }
 
