@@ -13,6 +13,7 @@ use k8s_openapi::{
 use kube::core::{DynamicObject, TypeMeta};
 use ringside_ring::{
     cluster_ring::GroupResource,
+    grace::CARRIES_GRACE,
     labels::{ACKNOWLEDGER, webhook_configuration_name},
 };
 use serde_json::{Value, json};
@@ -181,8 +182,9 @@ fn of_the_ring(snapshot: &Snapshot) -> Option<MatchCondition> {
     Some(MatchCondition { name: "of-the-ring".to_owned(), expression })
 }
 
-/// Leaves out what our proxies acknowledge, of objects that then wait for the sharder's controller: the webhook would leave
-/// those alone (`review` in `ringside_ring::handover`), and they would have waited for it. None where no objects wait.
+/// Leaves out acknowledgements of objects that then wait for the sharder's controller: the webhook would leave those alone
+/// (`review` in `ringside_ring::handover`), and they would have waited for it. None where no objects wait. A shard that
+/// promised a grace acknowledges by its proxy alone, and any other by any write of its own.
 ///
 /// By what the spec says alone, so that the configuration stays the same when a leader begins or a resource goes for a while: what
 /// controls nothing only as long as its children's resource is not served waits for the controller too.
@@ -192,12 +194,13 @@ fn not_let_go(snapshot: &Snapshot) -> Option<MatchCondition> {
     let waits = |name: &&GroupResource| !snapshot.spec.is_controlled(name) && snapshot.spec.waits_when_let_go(name);
     let waiting = names_one_of(snapshot.named.iter().filter(waits))?;
     let (shard, drain) = (quoted(&snapshot.labels.shard), quoted(&snapshot.labels.drain));
-    let (acknowledger, pod) = (quoted(ACKNOWLEDGER), quoted(POD_NAME));
+    let (acknowledger, graced, pod) = (quoted(ACKNOWLEDGER), quoted(CARRIES_GRACE), quoted(POD_NAME));
     let expression = format!(
         "!(request.operation == 'UPDATE' && {waiting} \
-         && has(request.options.fieldManager) && request.options.fieldManager == {acknowledger} \
          && has(oldObject.metadata.labels) && {shard} in oldObject.metadata.labels && {drain} in oldObject.metadata.labels \
          && !(has(object.metadata.labels) && ({shard} in object.metadata.labels || {drain} in object.metadata.labels)) \
+         && ((has(request.options.fieldManager) && request.options.fieldManager == {acknowledger}) \
+         || !oldObject.metadata.labels[{drain}].matches({graced})) \
          && (!has(request.userInfo.extra) || !({pod} in request.userInfo.extra) \
          || oldObject.metadata.labels[{shard}] in request.userInfo.extra[{pod}]))"
     );
@@ -301,6 +304,10 @@ mod tests {
             names.split_once(']').unwrap().0.to_owned()
         };
         assert_eq!(names(condition(Fence::ApiServer, &[])), r#""/configmaps","/secrets""#);
+        let native = condition(Fence::ApiServer, &[]).unwrap();
+        assert!(
+            native.contains(&format!("|| !oldObject.metadata.labels[{}].matches(", quoted(&snapshot().labels.drain)))
+        );
         let parent = names(condition(Fence::ApiServer, &["secrets"]));
         assert_eq!(parent, r#""/configmaps""#, "what has an owner itself is let go of by nobody");
     }

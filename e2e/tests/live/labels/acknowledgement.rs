@@ -131,8 +131,10 @@ impl Drained {
         assert_eq!(self.labels().await, drained);
         self.write(Some("another-pod"), json!({shard: null, drain: null})).await;
         assert_eq!(self.labels().await, drained, "its shard works on it");
+        let reviews = self.reviews().await;
         self.write(Some(SHARD), json!({shard: null, drain: null})).await;
         self.until_assigned_anew().await;
+        assert_eq!(self.reviews().await, reviews, "the webhook would leave it alone");
 
         let promised = "by-hand.60000ms";
         self.write(None, json!({drain: promised})).await;
