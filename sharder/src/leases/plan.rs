@@ -14,6 +14,9 @@ use super::{
     hold::DEFAULT_HOLD,
 };
 
+/// How long a shard that is gone has no label that says so: a hold writes the label too, if it has objects.
+pub(super) const LABELLED_BY_HOLD: Duration = Duration::from_secs(1);
+
 /// Something to do about one Lease.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
@@ -66,7 +69,10 @@ pub(super) fn plan(book: &Book, now: Moment, since: Moment) -> (Vec<Todo>, Optio
         // Its shard waits for what it is told.
         let is_told = judgement.state != ShardState::Ready || book.marks_for(&names, key).is_empty();
         let action = if is_told { hold.or_else(|| action(observed, judgement.state)) } else { Some(Action::Tell) };
-        if let Some(action) = action.filter(|_| refused_until.is_none()) {
+        let held_first = Some(observed.changed + LABELLED_BY_HOLD)
+            .filter(|until| now < *until && action == Some(Action::Label(ShardState::Dead)));
+        next = next.into_iter().chain(held_first).min();
+        if let Some(action) = action.filter(|_| refused_until.is_none() && held_first.is_none()) {
             todos.push(Todo { key: key.clone(), lease: observed.lease.clone(), action });
         }
     }
