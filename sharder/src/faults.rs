@@ -18,8 +18,8 @@ pub(crate) use refusals::{Refusals, RefusedObjects};
 
 use crate::{snapshot::Snapshot, write::is_undone};
 
-/// How soon the sentences about objects are others, while there are any: each change is a write of the status.
-const OBJECTS: Duration = Duration::from_secs(10);
+/// How soon sentences are others, while there are any: each change is a write of the status.
+const SENTENCES: Duration = Duration::from_secs(10);
 
 /// A part of the work on a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,12 +45,13 @@ impl fmt::Display for Task {
     }
 }
 
-type Refused = BTreeMap<(GroupResource, Task), String>;
+/// Why a task is refused, and since when it is told so.
+type Refused = BTreeMap<(GroupResource, Task), (String, Instant)>;
 
 /// What is refused of one ring; clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct Faults {
-    /// The last refusal of each task.
+    /// A refusal of each task, of which each object may have its own words: another one is told after a while.
     tasks: watch::Sender<Refused>,
     objects: Arc<Mutex<Objects>>,
 }
@@ -74,9 +75,13 @@ impl Faults {
 
     /// The task was refused for good.
     pub(crate) fn refused(&self, resource: &GroupResource, task: Task, error: &kube::Error) {
-        let fault = explain(error);
         self.tasks.send_if_modified(|refused| {
-            refused.insert((resource.clone(), task), fault.clone()).as_ref() != Some(&fault)
+            let (key, fault) = ((resource.clone(), task), explain(error));
+            let stands = refused.get(&key).is_some_and(|(told, at)| *told == fault || at.elapsed() < SENTENCES);
+            if !stands {
+                refused.insert(key, (fault, Instant::now()));
+            }
+            !stands
         });
     }
 
@@ -108,13 +113,13 @@ impl Faults {
         let ours = refused.iter().filter(|((resource, _), _)| snapshot.main(resource).is_some());
         // Told with more of it below.
         let ours = ours.filter(|((resource, task), _)| *task != Task::Assign || !objects.contains_key(resource));
-        let ours = ours.map(|((resource, task), fault)| format!("objects of '{resource}' {task}: {fault}"));
+        let ours = ours.map(|((resource, task), (fault, _))| format!("objects of '{resource}' {task}: {fault}"));
         ours.chain(objects.values().cloned()).collect()
     }
 
     fn of_objects(&self, snapshot: &Snapshot) -> BTreeMap<GroupResource, String> {
         let Objects { of, told, at } = &mut *self.objects.lock();
-        if told.is_empty() || at.is_none_or(|at| at.elapsed() >= OBJECTS) {
+        if told.is_empty() || at.is_none_or(|at| at.elapsed() >= SENTENCES) {
             // Without shards none is tried.
             let tried = of.iter().filter(|(resource, _)| !snapshot.is_vacant() && snapshot.main(resource).is_some());
             let refused = tried.filter_map(|(resource, objects)| {
@@ -156,6 +161,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use kube::core::Status;
+    use tokio::time::advance;
 
     use super::*;
     use crate::snapshot::tests::snapshot;
@@ -164,8 +170,8 @@ mod tests {
         kube::Error::Api(Status::failure("no", "Reason").with_code(code).boxed())
     }
 
-    #[test]
-    fn what_is_refused_is_told_until_it_works() {
+    #[tokio::test(start_paused = true)]
+    async fn what_is_refused_is_told_until_it_works() {
         let (faults, snapshot) = (Faults::default(), snapshot());
         let main = &snapshot.mains[0].resource.id;
         let gone = GroupResource { group: "x.y".into(), resource: "things".into() };
@@ -185,6 +191,13 @@ mod tests {
         faults.failed(main, Task::Watch, &error(403));
         faults.works(main, Task::Assign);
         assert_eq!(changes.has_changed().ok(), Some(false));
+        let other = kube::Error::Api(Status::failure("neither", "Reason").with_code(403).boxed());
+        faults.failed(main, Task::Watch, &other);
+        assert_eq!(changes.has_changed().ok(), Some(false), "a status for each object that is refused");
+        advance(SENTENCES).await;
+        faults.failed(main, Task::Watch, &other);
+        assert_eq!(faults.of(&snapshot), ["objects of 'configmaps' can't be watched: missing permission: neither"]);
+        changes.borrow_and_update();
         faults.works(main, Task::Watch);
         assert_eq!((faults.of(&snapshot), changes.has_changed().ok()), (vec![], Some(true)));
     }

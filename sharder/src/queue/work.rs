@@ -26,7 +26,8 @@ pub(crate) enum Outcome {
     Ok,
     /// Something failed that may pass: the key comes again after a pause that grows.
     Again,
-    /// The API server refused a write to this version of the object: the same, and much later when it refuses that once more.
+    /// The API server refused a write to this version of the object: the same after all others, and much later when it refuses
+    /// that once more.
     Refused {
         /// The version, or a hash of it.
         version: u64,
@@ -305,6 +306,7 @@ impl State {
             Outcome::Again => [self.backoff.failed(key); 2],
             Outcome::Refused { version } => self.backoff.refused(key, version),
         };
+        let priority = if matches!(outcome, Outcome::Refused { .. }) { Priority::Repair } else { priority };
         let priority = again.map_or(priority, |wish| wish.priority.min(priority));
         let [until, soon] = pause.map(|pause| self.tick_after(pause));
         self.wait(key, Wait { until, priority, failed: true, soon });

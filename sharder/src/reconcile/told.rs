@@ -95,6 +95,17 @@ impl Before {
     }
 }
 
+/// Whether the API server refuses a write for what the object is, and so would the same one. A missing permission is none: it is
+/// mended for all of them at once. Policies and webhooks use these words with 403.
+fn is_of_object(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) if status.code == 403 => {
+            [" denied request", " denied the request"].iter().any(|words| status.message.contains(words))
+        }
+        _ => matches!(code(error), Some(400 | 413 | 422)),
+    }
+}
+
 impl Told {
     pub(super) fn new<'a>(ring: RingName, faults: &Faults, roots: impl Iterator<Item = &'a Kind>) -> Self {
         let refusals = roots.map(|kind| (kind.resource.id.clone(), Refusals::default())).collect();
@@ -164,7 +175,7 @@ impl Told {
             (_, Some(_)) => "can't move children; their owners wait for them",
             _ => "can't assign objects; trying again",
         };
-        let is_refused = child.is_none() && (is_undone(&error) || matches!(code(&error), Some(400 | 413 | 422)));
+        let is_refused = child.is_none() && (is_undone(&error) || is_of_object(&error));
         self.fails(resource, task, &error);
         if let Some(refusals) = self.refusals.get(resource).filter(|_| task != Task::Children) {
             let child = child.as_ref().map(ToString::to_string);
@@ -285,5 +296,30 @@ impl Told {
         );
         let event = Notice { warns: true, reason: "DrainForced".to_owned(), action: "Move", note };
         ring.tools.notices.tell(snapshot.reference(), None, event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::is_of_object;
+
+    #[test]
+    fn a_policy_refuses_an_object_and_a_missing_permission_does_not() {
+        for (code, message, expected) in [
+            (
+                403,
+                "secrets \"o\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p' denied request: no",
+                true,
+            ),
+            (403, "admission webhook \"w.example.com\" denied the request: no", true),
+            (403, "secrets \"o\" is forbidden: User \"u\" cannot patch resource \"secrets\" in API group \"\"", false),
+            (422, "Secret \"o\" is invalid", true),
+            (409, "the object has been modified", false),
+        ] {
+            let error = kube::Error::Api(Status::failure(message, "Reason").with_code(code).boxed());
+            assert_eq!(is_of_object(&error), expected, "{message}");
+        }
     }
 }

@@ -105,7 +105,9 @@ async fn what_failed_waits_out_its_pause_whoever_names_it_until_it_is_another() 
     advance(millis(420)).await;
     ready(&queue).expect("twice as long").done(Outcome::Refused { version: 1 });
     advance(millis(820)).await;
-    ready(&queue).expect("twice as long again").done(Outcome::Refused { version: 1 });
+    let work = ready(&queue).expect("twice as long again");
+    assert_eq!(work.priority(), Priority::Repair, "it holds up no other");
+    work.done(Outcome::Refused { version: 1 });
     advance(millis(299_000)).await;
     assert!(ready(&queue).is_none(), "the same version");
     queue.forgive(key);
