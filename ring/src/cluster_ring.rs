@@ -9,6 +9,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::placed_by::PlacedBy;
+
 /// A ring of controller instances that share the work on the named resources, each object with one of them at a time.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Deserialize, Serialize, KubeSchema)]
 #[kube(
@@ -101,6 +103,11 @@ pub struct RingResource {
     /// Which objects of the resource a shard may get by name.
     #[serde(default, skip_serializing_if = "is_default")]
     pub reads_by_name: ReadsByName,
+    /// By what objects of the resource are placed: `Namespace`, or `{label: KEY}`, or `{annotation: KEY}`. Objects with one value
+    /// are placed together, and those without it by their names. Each by its name when it is absent.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(schema_with = "crate::schema::placed_by")]
+    pub key: PlacedBy,
 }
 
 /// Which objects of a resource a shard may get by name.
@@ -282,6 +289,12 @@ impl ClusterRingSpec {
     /// Whether a Lease in this namespace may be a shard's.
     pub fn has_shards_in(&self, namespace: &str) -> bool {
         self.shard_namespaces.is_empty() || self.shard_namespaces.iter().any(|one| one == namespace)
+    }
+
+    /// By what objects of this main resource are placed.
+    pub fn placed_by(&self, main: &GroupResource) -> &PlacedBy {
+        let entry = self.resources.iter().find(|entry| entry.group_resource() == *main);
+        entry.map_or(&PlacedBy::Name, |entry| &entry.key)
     }
 
     /// Every resource of the ring, the controlled ones included, each once.

@@ -14,6 +14,7 @@
 //! | [`members`] | the shards of a ring and which of them take part in partitioning |
 //! | [`generation`] | which Pods of a Deployment are about to be replaced |
 //! | [`partition`] | the key of an object |
+//! | [`placed_by`] | objects that have one key, so that they are together |
 //! | [`placement`] | the hash ring: from key to shard |
 //! | [`decide`] | what the sharder does next with an object |
 //! | [`handover`] | the next step for an object, at the sharder, the webhook and the proxy |
@@ -36,6 +37,7 @@ pub mod moment;
 pub mod name;
 pub mod partition;
 pub mod patch;
+pub mod placed_by;
 pub mod placement;
 pub mod resource_version;
 pub mod rights;
@@ -50,6 +52,7 @@ pub use members::Members;
 pub use moment::Moment;
 pub use name::{RingName, ShardName};
 pub use partition::PartitionKey;
+pub use placed_by::PlacedBy;
 pub use placement::HashRing;
 pub use resource_version::ResourceVersion;
 pub use weight::Weight;

@@ -26,6 +26,11 @@ impl PartitionKey {
         Self::of(group_of(&owner.api_version), &owner.kind, namespace, &owner.name)
     }
 
+    /// The key that all objects have which are placed by one value: `<by>/<key>/<value>`, without `<key>` for a namespace.
+    pub(crate) fn shared(by: &str, key: &str, value: &str) -> Self {
+        Self(if key.is_empty() { format!("{by}/{value}") } else { format!("{by}/{key}/{value}") })
+    }
+
     /// Where it stands on the hash ring: xxHash64 with seed 0.
     pub fn point(&self) -> u64 {
         xxh64(self.0.as_bytes(), 0)

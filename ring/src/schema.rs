@@ -49,6 +49,17 @@ pub(crate) fn drain_deadline(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "integer", "nullable": true, "minimum": 5.0, "maximum": 3600.0})
 }
 
+/// The schema of an optional [`PlacedBy`](crate::placed_by::PlacedBy). A text or an object has no type, so each alternative says
+/// what the other may not be: `pattern` is asked of texts alone, `required` of objects.
+pub(crate) fn placed_by(_: &mut SchemaGenerator) -> Schema {
+    let only = |property: &str| json_schema!({"required": [property], "maxProperties": 1, "pattern": "[^\\s\\S]"});
+    json_schema!({
+        "x-kubernetes-preserve-unknown-fields": true,
+        "nullable": true,
+        "anyOf": [{"enum": ["Namespace", null], "maxProperties": 0}, only("label"), only("annotation")],
+    })
+}
+
 /// The schema of a list of `Condition`.
 pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

@@ -18,7 +18,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use parking_lot::Mutex;
-use ringside_ring::{RingLabels, partition::group_of};
+use ringside_ring::{PlacedBy, RingLabels, partition::group_of};
 
 mod counts;
 mod family;
@@ -56,6 +56,8 @@ pub(crate) struct Kind {
     pub(crate) resource: Arc<Resource>,
     /// Whether an object of it that follows no other one is placed by its own key.
     pub(crate) is_root: bool,
+    /// By what, where it is not by the name.
+    pub(crate) placed_by: PlacedBy,
     /// The resources whose objects its own follow.
     pub(crate) controllers: Vec<ResourceId>,
     /// Groups of which resources of the ring are not served now.
@@ -83,6 +85,7 @@ impl Kind {
             Self {
                 resource: Arc::clone(resource),
                 is_root: at < roots,
+                placed_by: ring.mains.get(at).map(|main| main.placed_by.clone()).unwrap_or_default(),
                 controllers: above.filter_map(id).collect(),
                 unserved_groups: ring.unresolved.iter().map(|resource| resource.group.clone()).collect(),
             }

@@ -157,7 +157,8 @@ impl Work {
                 true if is_main => {
                     let ownership = target.ownership();
                     let object = Object {
-                        key: resource.key(target.namespace.as_deref(), &target.name).point(),
+                        // It belongs nowhere.
+                        key: 0,
                         holder: latest.view.holder(ownership.shard),
                         drain: ownership.drain.map(|_| drain),
                         covered: Covered::Leaving,

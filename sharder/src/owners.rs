@@ -1,13 +1,12 @@
 //! Who works on a child at this moment: whoever works on its owner, the object at the top of its chain of controllers.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Client;
-use ringside_ring::{PartitionKey, cluster_ring::GroupResource};
+use ringside_ring::{PartitionKey, cluster_ring::GroupResource, partition::controller_of};
 
 use crate::{
-    resources::Resource,
+    resources::{Object, Resource},
     snapshot::{Above, Main, Snapshot},
-    target::Target,
 };
 
 /// Controllers above an object, one above the other, that are looked up: more than any chain of resources has.
@@ -23,34 +22,29 @@ pub(crate) struct Owner<'a> {
 }
 
 impl Owner<'_> {
-    /// The key by which it is placed. `namespace` is the child's.
-    pub(crate) fn key(&self, namespace: Option<&str>) -> PartitionKey {
-        PartitionKey::of_owner(&self.reference, self.main.resource.namespaced, namespace.unwrap_or_default())
+    /// The key by which it is placed; none where it has to be read for that. `namespace` is the child's.
+    pub(crate) fn key(&self, namespace: Option<&str>) -> Option<PartitionKey> {
+        let namespace = namespace.filter(|_| self.main.resource.namespaced).map(str::to_owned);
+        let known = ObjectMeta { name: Some(self.reference.name.clone()), namespace, ..ObjectMeta::default() };
+        (!self.main.placed_by.may_change()).then(|| self.main.key(&known))
     }
 
     /// The owner as it is now. None when there is no such object any more.
-    pub(crate) async fn read(
-        &self,
-        client: &Client,
-        snapshot: &Snapshot,
-        namespace: Option<&str>,
-    ) -> Result<Option<Target>, kube::Error> {
-        read(client, snapshot, &self.main.resource, &self.reference, namespace).await
+    pub(crate) async fn read(&self, client: &Client, namespace: Option<&str>) -> Result<Option<Object>, kube::Error> {
+        read(client, &self.main.resource, &self.reference, namespace).await
     }
 }
 
 /// The object as it is now. None when there is no such object any more.
 pub(crate) async fn read(
     client: &Client,
-    snapshot: &Snapshot,
     resource: &Resource,
     reference: &OwnerReference,
     namespace: Option<&str>,
-) -> Result<Option<Target>, kube::Error> {
+) -> Result<Option<Object>, kube::Error> {
     let found = resource.objects(client, namespace).get_opt(&reference.name).await?;
     // One of the same name and another uid is another object.
-    let found = found.filter(|found| found.metadata.uid.as_deref() == Some(&reference.uid));
-    Ok(found.map(|found| Target::of(&found.metadata, &snapshot.labels)))
+    Ok(found.filter(|found| found.metadata.uid.as_deref() == Some(&reference.uid)))
 }
 
 /// The owner of an object of `child` that `controller` controls. None when the chain does not lead to one of the ring's,
@@ -70,9 +64,9 @@ pub(crate) async fn owner<'a>(
         match snapshot.above(&child, &reference) {
             Some(Above::Owner(main)) => return Ok(Some(Owner { main, reference })),
             Some(Above::Link(resource)) => {
-                let link = read(client, snapshot, resource, &reference, namespace).await?;
-                let Some(next) = link.and_then(|link| link.controller) else { return Ok(None) };
-                (child, reference) = (resource.id.clone(), next);
+                let Some(link) = read(client, resource, &reference, namespace).await? else { return Ok(None) };
+                let Some(next) = controller_of(link.metadata.owner_references.as_deref()) else { return Ok(None) };
+                (child, reference) = (resource.id.clone(), next.clone());
             }
             None => return Ok(None),
         }

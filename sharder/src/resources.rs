@@ -9,13 +9,13 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{
     Api, Client,
     discovery::{ApiResource, verbs},
     runtime::reflector::Store,
 };
-use ringside_ring::{ClusterRing, PartitionKey, cluster_ring::GroupResource, partition::group_of};
+use ringside_ring::{ClusterRing, PartitionKey, PlacedBy, cluster_ring::GroupResource, partition::group_of};
 use tokio::sync::watch;
 
 mod definitions;
@@ -63,9 +63,11 @@ impl Resource {
         self.id.group.contains('.')
     }
 
-    /// The partition key of an object of this resource.
-    pub(crate) fn key(&self, namespace: Option<&str>, name: &str) -> PartitionKey {
-        PartitionKey::of(&self.id.group, &self.api.kind, namespace.unwrap_or_default(), name)
+    /// The partition key of an object of this resource, of which all are placed by this.
+    pub(crate) fn key(&self, object: &ObjectMeta, by: &PlacedBy) -> PartitionKey {
+        let [namespace, name] = [&object.namespace, &object.name].map(|text| text.as_deref().unwrap_or_default());
+        let usual = PartitionKey::of(&self.id.group, &self.api.kind, namespace, name);
+        by.key(usual, namespace, object.labels.as_ref(), object.annotations.as_ref())
     }
 }
 

@@ -16,7 +16,7 @@ use k8s_openapi::{
 };
 use kube::{Resource as _, core::Selector};
 use ringside_ring::{
-    ClusterRing, HashRing, Members, PartitionKey, RingLabels, RingName, ShardName,
+    ClusterRing, HashRing, Members, PartitionKey, PlacedBy, RingLabels, RingName, ShardName,
     cluster_ring::{ClusterRingSpec, ClusterRingStatus, GroupResource},
     decide::{Action, Covered, Family, Holder, Object, View, decide},
     partition::group_of,
@@ -38,9 +38,15 @@ pub(crate) type Snapshots = BTreeMap<RingName, Arc<Snapshot>>;
 pub(crate) struct Main {
     pub(crate) resource: Arc<Resource>,
     pub(crate) controlled: Vec<Arc<Resource>>,
+    pub(crate) placed_by: PlacedBy,
 }
 
 impl Main {
+    /// The partition key of an object of this resource.
+    pub(crate) fn key(&self, object: &ObjectMeta) -> PartitionKey {
+        self.resource.key(object, &self.placed_by)
+    }
+
     /// Whether objects of this resource follow its own.
     fn controls(&self, child: &GroupResource) -> bool {
         self.controlled.iter().any(|controlled| controlled.id == *child)
@@ -344,20 +350,35 @@ fn mains(ring: &ClusterRing, catalog: &Catalog, problems: &mut Vec<String>) -> V
         None => None,
     };
     let mut mains: BTreeMap<GroupResource, Main> = BTreeMap::new();
-    let (mut controlled_too, mut circular) = (BTreeSet::new(), BTreeSet::new());
+    let (mut controlled_too, mut circular, mut unusable) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
     for entry in &ring.spec.resources {
         let Some(resource) = find(&entry.group_resource()) else { continue };
         if ring.spec.is_controlled(&resource.id) {
             controlled_too.extend(entry.controlled_resources.is_empty().then(|| resource.id.clone()));
             circular.insert(resource.id.clone());
+            if entry.key != PlacedBy::Name {
+                unusable.push(format!(
+                    "resource '{}' has a key, and its objects follow their owners: give the owners' resource the key",
+                    resource.id
+                ));
+            }
         } else {
             let controlled = ring.spec.family(&resource.id).iter().filter_map(&mut find).collect();
-            mains.insert(resource.id.clone(), Main { resource, controlled });
+            if let PlacedBy::Unusable(said) = &entry.key {
+                unusable.push(format!(
+                    "resource '{}' has the key {said}, so its objects are left where they are: \
+                     write Namespace, {{label: KEY}} or {{annotation: KEY}}",
+                    resource.id
+                ));
+                continue;
+            }
+            mains.insert(resource.id.clone(), Main { resource, controlled, placed_by: entry.key.clone() });
         }
     }
     // What controls itself in the end follows nobody.
     circular.retain(|name| !mains.values().any(|main| main.controls(name)));
     controlled_too.extend(circular);
+    problems.extend(unusable);
     problems.extend(controlled_too.iter().map(|name| {
         format!("resource '{name}' is in resources and in controlledResources, so its objects only follow their owners; remove it from one of the two")
     }));

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::core::{Selector, SelectorExt as _};
 use ringside_ring::{
-    ClusterRing, Controller, HashRing, PartitionKey, RingLabels, RingName, ShardName,
+    ClusterRing, Controller, HashRing, PartitionKey, PlacedBy, RingLabels, RingName, ShardName,
     cluster_ring::{CONDITION_READY, GroupResource},
 };
 use ringside_sharder::move_age;
@@ -155,13 +155,11 @@ impl Seen {
 
     /// Where the hash ring places the object, and where it would without that replica.
     fn placement(&self) -> (Option<ShardName>, Option<ShardName>) {
-        let (resource, kind, root) = match &self.root {
-            Placed::Root { kind } => (&self.resource, kind, &self.metadata),
-            Placed::Below { resource, kind, root } => (resource, kind, &**root),
-            Placed::Alone { .. } => return (None, None),
-        };
+        let Some((resource, kind, root)) = self.placed() else { return (None, None) };
         let [namespace, name] = [&root.namespace, &root.name].map(|it| it.as_deref().unwrap_or_default());
-        let key = PartitionKey::of(&resource.group, kind, namespace, name);
+        let usual = PartitionKey::of(&resource.group, kind, namespace, name);
+        let by = self.ring.spec.placed_by(resource);
+        let key = by.key(usual, namespace, root.labels.as_ref(), root.annotations.as_ref());
         let hash_ring = HashRing::weighted(
             members(&self.replicas).weighted().map(|(shard, weight)| (shard.clone(), weight)),
             self.tokens_per_shard,
@@ -171,15 +169,28 @@ impl Seen {
         (first, next)
     }
 
+    /// The object whose key places this one: its resource, its kind and itself.
+    fn placed(&self) -> Option<(&GroupResource, &str, &ObjectMeta)> {
+        match &self.root {
+            Placed::Root { kind } => Some((&self.resource, kind, &self.metadata)),
+            Placed::Below { resource, kind, root } => Some((resource, kind, root)),
+            Placed::Alone { .. } => None,
+        }
+    }
+
     fn why(&self, shard: Option<&str>, belongs_to: Option<&ShardName>) -> String {
         let follows = match &self.root {
             Placed::Below { resource, root, .. } => format!("it follows {resource} {}: ", place(root)),
             _ => String::new(),
         };
+        let by = match self.placed().map(|(resource, ..)| self.ring.spec.placed_by(resource)) {
+            None | Some(PlacedBy::Name) => String::new(),
+            Some(by) => format!(" by its {by}"),
+        };
         match belongs_to {
             None => format!("{follows}no replica is available"),
-            Some(first) if Some(first.as_str()) == shard => format!("{follows}the hash ring places it there"),
-            Some(first) => format!("{follows}the hash ring places it at {first}"),
+            Some(first) if Some(first.as_str()) == shard => format!("{follows}the hash ring places it there{by}"),
+            Some(first) => format!("{follows}the hash ring places it at {first}{by}"),
         }
     }
 

@@ -8,6 +8,7 @@ mod leaving;
 mod rings;
 mod rolling;
 mod stuck;
+mod together;
 
 use fixture::Fixture;
 use std::sync::Arc;
@@ -26,6 +27,12 @@ pub(crate) fn group() -> Group {
             case!("generated_names_are_assigned_after_creation", rings::generated_names(&*fixture().await)),
             case!("a_ring_may_come_after_its_shards_and_its_objects", rings::after_everything(&*fixture().await)),
             case!("an_object_can_be_in_several_rings", rings::several(&*fixture().await)),
+            case!("objects_of_one_value_of_a_label_are_together", together::by_label(&*fixture().await)),
+            case!(
+                "objects_of_one_namespace_or_annotation_are_together",
+                together::by_namespace_or_annotation(&*fixture().await)
+            ),
+            case!("a_key_that_can_t_be_used_is_refused_or_told", together::unusable(&*fixture().await)),
             case!("a_resource_that_joins_a_ring_is_distributed", rings::resource_joins(&*fixture().await)),
             case!(
                 "a_definition_may_come_after_the_ring_and_go_and_come_as_another",

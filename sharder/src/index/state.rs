@@ -99,7 +99,7 @@ impl State {
         self.forget_lone(resource, uid);
         let slot = known.unwrap_or_else(|| self.insert(resource, uid, seen));
         let before = *self.table.at(slot);
-        self.place(slot, follows, changes);
+        self.place(slot, follows, seen, changes);
         let shard = shard.map_or(ShardValue::NONE, |shard| self.acquire_shard(&shard));
         self.release_shard(before.shard);
         let record = self.table.at_mut(slot);
@@ -144,10 +144,12 @@ impl State {
     }
 
     /// Puts an object where it belongs.
-    fn place(&mut self, slot: Slot, follows: Follows, changes: &mut Changes) {
-        let now = self.table.at(slot).place();
+    fn place(&mut self, slot: Slot, follows: Follows, seen: &ObjectMeta, changes: &mut Changes) {
+        let (now, kind) = (self.table.at(slot).place(), &self.kinds[usize::from(self.table.at(slot).resource().0)]);
+        let point = || kind.resource.key(seen, &kind.placed_by).point();
         let stays = match (now, follows) {
-            (Place::Root { .. }, Follows::Itself) | (Place::Lone, Follows::Nothing { .. }) => true,
+            (Place::Root { point: known }, Follows::Itself) => !kind.placed_by.may_change() || known == point(),
+            (Place::Lone, Follows::Nothing { .. }) => true,
             (Place::Child { parent, .. }, Follows::Controller { uid, .. }) => self.table.at(parent).uid == uid,
             (Place::Waiting { group, .. }, Follows::Controller { uid, .. }) => {
                 self.families.awaited(group) == Some(uid)
@@ -157,16 +159,11 @@ impl State {
         if stays {
             return;
         }
+        let place = Place::Root { point: point() };
         self.note(slot, changes);
         self.families.unlink(&mut self.table, slot);
         match follows {
-            Follows::Itself => {
-                let record = self.table.at(slot);
-                let namespace = self.namespaces.get(record.namespace());
-                let kind = &self.kinds[usize::from(record.resource().0)];
-                let key = kind.resource.key(Some(namespace), self.names.get(record.name));
-                self.table.at_mut(slot).set_place(Place::Root { point: key.point() });
-            }
+            Follows::Itself => self.table.at_mut(slot).set_place(place),
             Follows::Controller { resource, uid } => match self.table.find(resource, uid) {
                 Some(parent) => self.families.link(&mut self.table, slot, parent),
                 None => self.families.wait(&mut self.table, slot, uid),

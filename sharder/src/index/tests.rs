@@ -26,6 +26,7 @@ pub(super) fn kinds() -> Vec<Kind> {
     let kind = |group: &str, kind: &str, plural: &str, is_root: bool| Kind {
         resource: resource(group, kind, plural),
         is_root,
+        placed_by: PlacedBy::Name,
         controllers: if is_root { Vec::new() } else { vec![ROOTS, LINKS, LEAVES] },
         unserved_groups: vec!["later.example.com".to_owned()],
     };
@@ -126,8 +127,36 @@ fn write_relies_on_what_was_shown() {
 fn point_is_that_of_the_key() {
     let (index, ..) = index();
     index.apply(ROOTS, &object(("o", &uuid(1)), 7, None, None));
-    let point = kinds()[0].resource.key(Some("n"), "o").point();
+    let point = ringside_ring::PartitionKey::of("", "ConfigMap", "n", "o").point();
     assert_eq!(index.read(|objects| objects.find(ROOTS, &uuid(1)).unwrap().role()), Role::Root { point });
+}
+
+#[test]
+fn a_root_that_is_placed_by_a_label_moves_with_its_value() {
+    let mut kinds = kinds();
+    kinds[0].placed_by = PlacedBy::Label("team".to_owned());
+    let told = Arc::<Mutex<Told>>::default();
+    let index = Index::new(kinds, labels(), Box::new(|_| Some(true)), Box::new(Arc::clone(&told)));
+    let mut seen = object(("o", &uuid(1)), 7, Some("a"), None);
+    let mut point_of = |version: u64, team: Option<&str>| {
+        let labels = seen.labels.get_or_insert_default();
+        match team {
+            Some(team) => drop(labels.insert("team".to_owned(), team.to_owned())),
+            None => drop(labels.remove("team")),
+        }
+        seen.resource_version = Some(version.to_string());
+        told.lock().changed.clear();
+        index.apply(ROOTS, &seen);
+        assert_eq!(told.lock().changed.len(), 1);
+        index.read(|objects| match objects.find(ROOTS, &uuid(1)).unwrap().role() {
+            Role::Root { point } => point,
+            _ => panic!("a root"),
+        })
+    };
+    let usual = ringside_ring::PartitionKey::of("", "ConfigMap", "n", "o").point();
+    let (red, blue) = (point_of(7, Some("red")), point_of(8, Some("blue")));
+    assert!(red != blue && red != usual);
+    assert_eq!((point_of(9, None), point_of(10, Some("red"))), (usual, red));
 }
 
 #[test]

@@ -213,7 +213,7 @@ async fn give(ring: &Ring, writes: &Writes, root: &Root, to: &ShardName) -> Resu
     let may_take =
         |now: &Target| now.shard.as_deref().is_some_and(|shard| writes.hold().is_some_and(|hold| hold.is_of(shard)));
     let decide = |now: &Target| {
-        let gives = match ring.judge.next_of(&root.main, now, root.covered) {
+        let gives = match ring.next_of(&root.main, now, root.covered) {
             Action::Assign { how: How::Takeover, .. } => may_take(now),
             Action::Assign { .. } => true,
             _ => false,
@@ -236,7 +236,7 @@ async fn release(ring: &Ring, writes: &Writes, root: Root) -> Result<(), Failed>
     };
     let releases =
         Releases { client: ring.client(), writes: &writes, labels: &ring.labels, resource: &root.main.resource };
-    let next = |now: &Target| match ring.judge.next_of(&root.main, now, root.covered) {
+    let next = |now: &Target| match ring.next_of(&root.main, now, root.covered) {
         Action::Release if now.shard == shard => Action::Release,
         _ => Action::Keep,
     };

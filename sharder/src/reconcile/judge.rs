@@ -145,10 +145,9 @@ impl Judge {
         decide(&object, Family { is_apart }, &snapshot.view).named(&snapshot.view)
     }
 
-    /// What is next for a root as it was read.
-    pub(super) fn next_of(&self, main: &Main, target: &Target, covered: Covered) -> Action<ShardName> {
+    /// What is next for a root as it was read, by the point of its key.
+    pub(super) fn next_of(&self, main: &Main, (target, key): (&Target, u64), covered: Covered) -> Action<ShardName> {
         let snapshot = self.view.load();
-        let key = main.resource.key(target.namespace.as_deref(), &target.name).point();
         let holder = snapshot.view.holder(target.shard.as_deref());
         let drain = target.drain.as_ref().map(|id| match &target.shard {
             None => Drain::InTime,

@@ -114,7 +114,7 @@ async fn ask_for(
     (shard, promised): (&str, Option<Grace>),
 ) -> Result<(), kube::Error> {
     let id = Grace::drain_value(&move_id(SystemTime::now()), promised);
-    let asks = |now: &Target| matches!(ring.judge.next_of(main, now, covered), Action::Drain { .. });
+    let asks = |now: &Target| matches!(ring.next_of(main, now, covered), Action::Drain { .. });
     let decide = |now: &Target| {
         let from = now.shard.as_deref().filter(|_| asks(now))?;
         Some(patch::drain(&ring.labels, &now.uid, from, &id))

@@ -215,6 +215,17 @@ impl Ring {
         Ok(Some(Target::of(&found.metadata, &self.labels)))
     }
 
+    /// What is next for a root as it was read; nothing where it is none any more.
+    pub(super) fn next_of(&self, main: &Main, target: &Target, covered: Covered) -> Action<ShardName> {
+        let point = self.id(&main.resource.id).and_then(|resource| {
+            self.index.read(|objects| match objects.find(resource, &target.uid)?.role() {
+                Role::Root { point } => Some(point),
+                Role::Child { .. } | Role::Waiting | Role::Lone { .. } => None,
+            })
+        });
+        point.map_or(Action::Keep, |point| self.judge.next_of(main, (target, point), covered))
+    }
+
     /// Decides about all roots again, as the shards are others.
     pub(super) fn sort_all(&self) {
         self.index.walk(|object| {

@@ -22,7 +22,7 @@ use crate::{
     metrics::Metrics,
     namespaces::tests::{Roles, known},
     notices::Notices,
-    snapshot::tests::{example_spec, ring as ring_of, snapshot, snapshot_of},
+    snapshot::tests::{example_spec, key_of, ring as ring_of, snapshot, snapshot_of},
 };
 
 mod families;
@@ -160,7 +160,7 @@ impl World {
         let snapshot = self.snapshots.borrow().clone();
         let main = &snapshot.mains[0];
         let belongs = |name: &String| {
-            let key = main.resource.key(Some("default"), name);
+            let key = key_of(main, name);
             snapshot.hash_ring().owner(&key).is_some_and(|owner| owner.as_str() == shard)
         };
         (0..).map(|i| format!("o-{i}")).filter(belongs).nth(number).unwrap()

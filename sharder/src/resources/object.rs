@@ -1,19 +1,23 @@
 //! What is read of an object.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, core::DynamicObject};
-use serde::{Deserialize, Deserializer};
+use ringside_ring::placed_by::LONGEST_VALUE;
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
 
 /// An object of whatever resource, reduced to what the sharder decides by: requests for it ask for its metadata alone, and
 /// most of that is what others wrote down about it.
 ///
-/// `managedFields` and annotations are most of what a list of metadata is, and are not kept while a page of it is decoded:
-/// what a page takes would else stay with the process for good (`bench/`, `sharder`).
+/// `managedFields` and long annotations are most of what a list of metadata is, and are not kept while a page of it is decoded:
+/// what a page takes would else stay with the process for good (`bench/`, `sharder`). Objects can be placed by a short one.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Object {
-    /// Its identity, version, labels and owners; everything else is left empty.
+    /// Its identity, version, labels, short annotations and owners; everything else is left empty.
     #[serde(default, deserialize_with = "decided_by")]
     pub(crate) metadata: ObjectMeta,
 }
@@ -27,11 +31,49 @@ fn decided_by<'de, D: Deserializer<'de>>(decoder: D) -> Result<ObjectMeta, D::Er
         uid: Option<String>,
         resource_version: Option<String>,
         labels: Option<BTreeMap<String, String>>,
+        #[serde(default, deserialize_with = "short")]
+        annotations: Option<BTreeMap<String, String>>,
         owner_references: Option<Vec<OwnerReference>>,
     }
-    let DecidedBy { name, namespace, uid, resource_version, labels, owner_references } =
+    let DecidedBy { name, namespace, uid, resource_version, labels, annotations, owner_references } =
         DecidedBy::deserialize(decoder)?;
-    Ok(ObjectMeta { name, namespace, uid, resource_version, labels, owner_references, ..ObjectMeta::default() })
+    Ok(ObjectMeta {
+        name,
+        namespace,
+        uid,
+        resource_version,
+        labels,
+        annotations,
+        owner_references,
+        ..ObjectMeta::default()
+    })
+}
+
+/// Those of a map that are short.
+fn short<'de, D: Deserializer<'de>>(decoder: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
+    struct Short;
+    impl<'de> Visitor<'de> for Short {
+        type Value = BTreeMap<String, String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("annotations")
+        }
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(Self::Value::default())
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut kept = Self::Value::default();
+            while let Some((key, value)) = map.next_entry::<Cow<'_, str>, Cow<'_, str>>()? {
+                if value.len() <= LONGEST_VALUE {
+                    kept.insert(key.into_owned(), value.into_owned());
+                }
+            }
+            Ok(kept)
+        }
+    }
+    decoder.deserialize_any(Short).map(|kept| Some(kept).filter(|kept| !kept.is_empty()))
 }
 
 impl Resource for Object {
@@ -79,10 +121,12 @@ mod tests {
     fn what_others_wrote_down_about_an_object_is_not_kept() {
         let kept = json!({
             "name": "o", "namespace": "n", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"},
+            "annotations": {"example.com/tenant": "red"},
             "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "p", "uid": "v", "controller": true}],
         });
         let mut whole = kept.clone();
-        whole["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": "{}"});
+        let applied = "x".repeat(LONGEST_VALUE + 1);
+        whole["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = applied.into();
         whole["managedFields"] = json!([{"manager": "kubectl", "fieldsV1": {"f:metadata": {"f:labels": {}}}}]);
         whole["finalizers"] = json!(["example.com/finalizer"]);
         let object = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": whole});
@@ -94,6 +138,7 @@ mod tests {
     #[test]
     fn nulls_and_a_lack_of_metadata_are_nothing() {
         let of = |object| serde_json::from_value::<Object>(object).unwrap().metadata;
+        assert_eq!(of(json!({"metadata": {"annotations": null}})), ObjectMeta::default());
         assert_eq!(of(json!({})), ObjectMeta::default());
         assert_eq!(of(json!({"metadata": {"labels": null, "ownerReferences": null}})), ObjectMeta::default());
     }

@@ -27,6 +27,12 @@ pub(crate) fn resource(group: &str, kind: &str, plural: &str) -> Arc<Resource> {
     })
 }
 
+/// The key of an object of this name in namespace `default`.
+pub(crate) fn key_of(main: &Main, name: &str) -> PartitionKey {
+    let (name, namespace) = (Some(name.to_owned()), Some("default".to_owned()));
+    main.key(&ObjectMeta { name, namespace, ..ObjectMeta::default() })
+}
+
 pub(crate) fn catalog() -> Catalog {
     let served = [
         resource("", "ConfigMap", "configmaps"),
@@ -84,6 +90,27 @@ fn the_hash_ring_is_computed_only_when_the_available_shards_change() {
     assert!(expired.receives_alike(&uncertain));
     let joined = rebuilt(&before, &[("a", ShardState::Ready), ("b", ShardState::Ready), ("gone", ShardState::Ready)]);
     assert!(!Arc::ptr_eq(before.hash_ring(), joined.hash_ring()));
+}
+
+#[test]
+fn a_key_that_can_t_be_used_is_told_and_places_nothing() {
+    let of = |entry: serde_json::Value| {
+        let ring = ring(&json!({"resources": [entry]}));
+        let built = snapshot_of(&ring, &[("a", ShardState::Ready)]);
+        (built.mains.len(), built.problems)
+    };
+    let said = |key: serde_json::Value| of(json!({"group": "", "resource": "configmaps", "key": key}));
+    for key in [json!("Namespace"), json!({"label": "team"}), json!({"annotation": "team"}), json!(null)] {
+        assert_eq!(said(key), (1, vec![]));
+    }
+    let (mains, problems) = said(json!({"lable": "team"}));
+    assert!(mains == 0 && problems.len() == 1 && problems[0].contains("{label: KEY}"), "{problems:?}");
+    let ring = ring(&json!({"resources": [
+        {"group": "", "resource": "configmaps", "controlledResources": [{"group": "", "resource": "secrets"}]},
+        {"group": "", "resource": "secrets", "key": "Namespace",
+            "controlledResources": [{"group": "apps", "resource": "deployments"}]}]}));
+    let built = snapshot_of(&ring, &[("a", ShardState::Ready)]);
+    assert!(built.mains.len() == 1 && built.problems[0].contains("follow their owners"), "{:?}", built.problems);
 }
 
 #[test]

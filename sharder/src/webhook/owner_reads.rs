@@ -11,7 +11,7 @@ use futures::{
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use crate::target::Target;
+use crate::resources::Object;
 
 /// Reviews that read owners at once, so as many reads at most.
 pub(super) const MAX_WAITING: usize = 64;
@@ -22,7 +22,7 @@ pub(super) type Answer<T> = Result<T, Arc<kube::Error>>;
 /// The reads of all reviews.
 pub(crate) struct OwnerReads {
     pub(super) room: Semaphore,
-    pub(super) objects: Reads<Option<Target>>,
+    pub(super) objects: Reads<Option<Object>>,
     /// Whether a shard is available that this replica knows nothing of.
     pub(super) shards: Reads<bool>,
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use ringside_ring::{Ownership, RingLabels, cluster_ring::GroupResource, handover::Write, partition::controller_of};
 use serde::Deserialize;
 
@@ -52,7 +52,6 @@ impl Version {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Request {
     pub(super) uid: String,
-    pub(super) kind: Kind,
     pub(super) resource: GroupResource,
     #[serde(default)]
     name: Option<String>,
@@ -84,13 +83,6 @@ struct Options {
     field_manager: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct Kind {
-    #[serde(default)]
-    pub(super) group: String,
-    pub(super) kind: String,
-}
-
 /// An object in a review.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Reviewed {
@@ -104,6 +96,8 @@ struct Metadata {
     name: Option<String>,
     #[serde(default, deserialize_with = "lenient::labels")]
     labels: Option<BTreeMap<String, String>>,
+    #[serde(default, deserialize_with = "lenient::labels")]
+    annotations: Option<BTreeMap<String, String>>,
     owner_references: Option<Vec<OwnerReference>>,
 }
 
@@ -191,10 +185,19 @@ impl Request {
         self.operation == "CREATE"
     }
 
-    /// The object's name; none while it is still to be generated. It is in the object sooner than in the request.
-    pub(super) fn name(&self) -> Option<&str> {
-        let in_object = self.object.as_ref().and_then(|object| object.metadata.as_ref()?.name.as_deref());
-        self.name.as_deref().into_iter().chain(in_object).find(|name| !name.is_empty())
+    /// What the object is placed by; none while its name is still to be generated. That is in the object sooner than in the
+    /// request.
+    pub(super) fn placed(&self) -> Option<ObjectMeta> {
+        let metadata = self.object.as_ref().and_then(|object| object.metadata.as_ref());
+        let in_object = metadata.and_then(|metadata| metadata.name.as_deref());
+        let name = self.name.as_deref().into_iter().chain(in_object).find(|name| !name.is_empty())?;
+        Some(ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: self.namespace().map(str::to_owned),
+            labels: metadata.and_then(|metadata| metadata.labels.clone()),
+            annotations: metadata.and_then(|metadata| metadata.annotations.clone()),
+            ..ObjectMeta::default()
+        })
     }
 
     /// The owner reference that makes the object a controlled one, or did so until this write: a PUT from

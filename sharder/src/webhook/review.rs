@@ -9,10 +9,7 @@ use ringside_ring::{
 };
 
 use super::request::{Odd, Request};
-use crate::{
-    owners::Owner,
-    snapshot::{Main, Snapshot},
-};
+use crate::snapshot::{Main, Snapshot};
 
 /// The decision on a write.
 #[derive(Debug, PartialEq)]
@@ -66,18 +63,18 @@ pub(super) fn decide<'a>(request: &'a Request, snapshot: &'a Snapshot) -> Decisi
 
 /// The decision once the owner is known, and the shard that works on it at this moment.
 ///
-/// Where there is none, a new object goes to where the owner will be placed. One that is there already is left: the
-/// controller moves it together with its owner, in the right order.
+/// Where there is none, a new object goes to where the owner will be placed, by its key if that is known. One that is there
+/// already is left: the controller moves it together with its owner, in the right order.
 pub(super) fn followed<'a>(
     request: &Request,
     snapshot: &Snapshot,
-    owner: &Owner<'_>,
+    (main, key): (&Main, Option<PartitionKey>),
     live: Option<ShardName>,
 ) -> Decision<'a> {
-    if snapshot.withholds(owner.main) {
+    if snapshot.withholds(main) {
         return Decision::Leave;
     }
-    let placed = || snapshot.shard_for_new(owner.main, &owner.key(request.namespace()));
+    let placed = || snapshot.shard_for_new(main, &key?);
     match live.or_else(|| request.creates().then(placed).flatten()) {
         Some(shard) => give(request, snapshot, &shard),
         None => Decision::Leave,
@@ -86,12 +83,9 @@ pub(super) fn followed<'a>(
 
 fn place<'a>(request: &Request, snapshot: &Snapshot, main: &Main) -> Decision<'a> {
     // Without a name there is no key yet: the controller assigns the object once it exists.
-    let Some(name) = request.name() else { return Decision::Leave };
-    // `kind` is that of the rule which matched, whatever version the request was made in; the group is the ring's.
-    let namespace = request.namespace().unwrap_or_default();
-    let key = PartitionKey::of(&request.kind.group, &request.kind.kind, namespace, name);
+    let Some(object) = request.placed() else { return Decision::Leave };
     // Without a shard for it at the moment, the controller assigns it later.
-    match snapshot.shard_for_new(main, &key) {
+    match snapshot.shard_for_new(main, &main.key(&object)) {
         Some(shard) => give(request, snapshot, &shard),
         None => Decision::Leave,
     }

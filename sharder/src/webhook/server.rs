@@ -52,6 +52,7 @@ use crate::{
     move_id,
     owners::{self, Owner, owner},
     probe,
+    resources::Object,
     rings::WEBHOOK_PATH,
     snapshot::{Above, Snapshot, Snapshots},
     target::Target,
@@ -294,7 +295,8 @@ impl Reviewer {
         let (ring, namespace, owner) = (&snapshot.ring, request.namespace(), &controller.name);
         tracing::warn!(%ring, namespace, owner, fault, "can't tell who works on the owner of an object");
         // By its key, where that is known; else a pass of the controller finds it.
-        known.map_or(Decision::Leave, |owner| followed(request, snapshot, &owner, None))
+        let key = |owner: &Owner<'_>| owner.key(request.namespace());
+        known.map_or(Decision::Leave, |owner| followed(request, snapshot, (owner.main, key(&owner)), None))
     }
 
     /// Decides by the owner of a controlled object. One that has just been let go of gets its next shard in a moment: a
@@ -312,6 +314,11 @@ impl Reviewer {
         let owner = known.insert(owner);
         loop {
             let found = self.read_owner(snapshot, owner, namespace).await?;
+            let key = match &found {
+                Some(found) => Some(owner.main.key(&found.metadata)),
+                None => owner.key(namespace),
+            };
+            let found = found.map(|found| Target::of(&found.metadata, &snapshot.labels));
             let live = match &found {
                 Some(found) => self.live_shard(snapshot, found).await?,
                 None => None,
@@ -319,21 +326,19 @@ impl Reviewer {
             let between = found.is_some_and(|found| found.shard.is_none());
             let comes = between && !snapshot.withholds(owner.main) && !snapshot.is_vacant();
             if !(comes && request.creates()) {
-                return Ok(followed(request, snapshot, owner, live));
+                return Ok(followed(request, snapshot, (owner.main, key), live));
             }
             tokio::time::sleep(BETWEEN_OWNERS).await;
         }
     }
 
     /// The owner as it is now.
-    async fn read_owner(&self, snapshot: &Arc<Snapshot>, owner: &Owner<'_>, of: Option<&str>) -> Found<Option<Target>> {
+    async fn read_owner(&self, snapshot: &Arc<Snapshot>, owner: &Owner<'_>, of: Option<&str>) -> Found<Option<Object>> {
         let (reference, resource) = (owner.reference.clone(), owner.main.resource.clone());
         let key = format!("{} {} {of:?} {} {}", snapshot.ring, resource.id, reference.name, reference.uid);
-        let (client, snapshot, namespace) = (self.client.clone(), snapshot.clone(), of.map(str::to_owned));
-        let read = async move {
-            let read = owners::read(&client, &snapshot, &resource, &reference, namespace.as_deref());
-            read.await.map_err(Arc::new)
-        };
+        let (client, namespace) = (self.client.clone(), of.map(str::to_owned));
+        let read =
+            async move { owners::read(&client, &resource, &reference, namespace.as_deref()).await.map_err(Arc::new) };
         self.owners.objects.join(key, read).await
     }
 

@@ -261,6 +261,14 @@ impl Objects {
         self.api.create(&PostParams::default(), &DynamicObject::new(name, &self.resource)).await.unwrap()
     }
 
+    /// One with more in its metadata.
+    pub(crate) async fn create_with(&self, name: &str, metadata: Value) -> DynamicObject {
+        let mut object = DynamicObject::new(name, &self.resource);
+        object.metadata = serde_json::from_value(metadata).unwrap();
+        object.metadata.name = Some(name.to_owned());
+        self.api.create(&PostParams::default(), &object).await.unwrap()
+    }
+
     pub(crate) async fn generate(&self, prefix: &str) -> DynamicObject {
         let mut object = DynamicObject::new("", &self.resource);
         object.metadata.name = None;

@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 
 use futures::TryStreamExt as _;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Client, api::ListParams};
 use ringside_ring::{
-    Ownership, ShardName,
+    Ownership, PartitionKey, ShardName,
     cluster_ring::GroupResource,
     decide::{Action, Covered, Drain, Family, Object, decide},
 };
@@ -15,7 +15,7 @@ use super::Forecast;
 use crate::{
     leftovers::Leftovers,
     owners::owner,
-    pages::{PAGE, pages_of},
+    pages::{PAGE, pages_of, pages_with},
     resources::{Resource, Unusable},
     snapshot::{Main, Snapshot},
     target::Target,
@@ -61,15 +61,17 @@ struct Places {
 
 impl Counting<'_> {
     async fn objects(&self, main: &Main, forecast: &mut Forecast) -> Result<(), kube::Error> {
-        let resource = &main.resource;
-        let mut pages = std::pin::pin!(self.pages(resource));
+        let (resource, labels) = (&main.resource, self.snapshot.labels.clone());
+        let of = main.clone();
+        let keep = move |object: &ObjectMeta| (Target::of(object, &labels), of.key(object));
+        let mut pages = std::pin::pin!(pages_with(resource.objects(self.client, None), page(), keep));
         while let Some(page) = pages.try_next().await? {
-            for object in page {
+            for (object, key) in page {
                 if self.selects(&object) {
-                    let (next, to) = self.next(resource, &object);
+                    let (next, to) = self.next(&object, &key);
                     forecast.object(&resource.id, &object, (&next, to.as_ref()));
                 } else {
-                    forecast.leaver(&resource.id, &object, &self.decide(resource, &object, Covered::Leaving));
+                    forecast.leaver(&resource.id, &object, &self.decide(&object, key.point(), Covered::Leaving));
                 }
             }
         }
@@ -77,22 +79,22 @@ impl Counting<'_> {
     }
 
     /// What is done next with an object, and the shard that it is with after all that follows from that.
-    fn next(&self, resource: &Resource, object: &Target) -> (Action<ShardName>, Option<ShardName>) {
-        let next = self.decide(resource, object, Covered::InRing);
+    fn next(&self, object: &Target, key: &PartitionKey) -> (Action<ShardName>, Option<ShardName>) {
+        let next = self.decide(object, key.point(), Covered::InRing);
         let to = match &next {
             Action::Assign { to, .. } => Some(to.clone()),
             Action::Keep | Action::Stay => object.shard.as_ref().and_then(|shard| shard.parse().ok()),
             Action::NoShard => None,
-            _ => self.snapshot.receiver(&resource.key(object.namespace.as_deref(), &object.name)).cloned(),
+            _ => self.snapshot.receiver(key).cloned(),
         };
         (next, to)
     }
 
     /// What the deadline of a drain would do later is nothing of today.
-    fn decide(&self, resource: &Resource, object: &Target, covered: Covered) -> Action<ShardName> {
+    fn decide(&self, object: &Target, key: u64, covered: Covered) -> Action<ShardName> {
         let (view, ownership) = (&self.snapshot.view, object.ownership());
         let object = Object {
-            key: resource.key(object.namespace.as_deref(), &object.name).point(),
+            key,
             holder: view.holder(ownership.shard),
             drain: ownership.drain.map(|_| Drain::InTime),
             covered,
@@ -143,13 +145,19 @@ impl Counting<'_> {
     ) -> Result<Option<Places>, kube::Error> {
         let (snapshot, namespace) = (self.snapshot, child.namespace.as_deref());
         let Some(owner) = owner(self.client, snapshot, &kind.id, controller, namespace).await? else { return Ok(None) };
-        let key = owner.key(namespace);
-        let Some(home) = snapshot.hash_ring().owner(&key).cloned() else { return Ok(None) };
-        if snapshot.view.settles_at(key.point()).is_some() {
-            return Ok(Some(Places { owner: Some(home.clone()), home }));
+        let home = |key: &PartitionKey| snapshot.hash_ring().owner(key).cloned();
+        if let Some(key) = owner.key(namespace).filter(|key| snapshot.view.settles_at(key.point()).is_some()) {
+            return Ok(home(&key).map(|home| Places { owner: Some(home.clone()), home }));
         }
-        let found = owner.read(self.client, snapshot, namespace).await?;
-        let owner = found.and_then(|found| self.next(&owner.main.resource, &found).1);
+        let found = owner
+            .read(self.client, namespace)
+            .await?
+            .map(|found| (Target::of(&found.metadata, &snapshot.labels), owner.main.key(&found.metadata)));
+        let Some(home) = found.as_ref().map(|(_, key)| key.clone()).or(owner.key(namespace)).and_then(|key| home(&key))
+        else {
+            return Ok(None);
+        };
+        let owner = found.and_then(|(found, key)| self.next(&found, &key).1);
         Ok(Some(Places { home, owner }))
     }
 
@@ -173,7 +181,7 @@ impl Counting<'_> {
         let mut pages = std::pin::pin!(self.pages(resource));
         while let Some(page) = pages.try_next().await? {
             for object in page {
-                let of_main = || self.decide(resource, &object, Covered::Leaving);
+                let of_main = || self.decide(&object, 0, Covered::Leaving);
                 let next = if is_main { of_main() } else { released(&object) };
                 forecast.leaver(&resource.id, &object, &next);
             }
@@ -187,9 +195,12 @@ impl Counting<'_> {
     }
 
     fn pages(&self, resource: &Resource) -> impl futures::Stream<Item = Result<Vec<Target>, kube::Error>> {
-        let parameters = ListParams::default().limit(u32::try_from(PAGE).unwrap_or(u32::MAX));
-        pages_of(resource.objects(self.client, None), self.snapshot.labels.clone(), parameters)
+        pages_of(resource.objects(self.client, None), self.snapshot.labels.clone(), page())
     }
+}
+
+fn page() -> ListParams {
+    ListParams::default().limit(u32::try_from(PAGE).unwrap_or(u32::MAX))
 }
 
 /// What becomes of the labels of somebody who is not let go of by himself.

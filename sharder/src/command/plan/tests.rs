@@ -9,7 +9,11 @@ mod objects;
 
 use self::objects::{CONFIG_MAPS, SECRETS, Scope, chain, name_of, object, owned, put_chain, scope};
 use super::{forecast::How, *};
-use crate::{fixtures::FakeApi, reconcile::tests::path, snapshot::tests::members};
+use crate::{
+    fixtures::FakeApi,
+    reconcile::tests::path,
+    snapshot::tests::{key_of, members},
+};
 
 /// What would become of the ring of `scope`, which now has `now`.
 async fn forecast(api: &FakeApi, scope: &Scope, now: &Members) -> Forecast {
@@ -76,7 +80,7 @@ async fn each_object_is_counted_with_what_is_next_for_it() {
 async fn what_follows_an_owner_by_a_link_in_between_goes_where_that_is() {
     let api = FakeApi::default();
     let scope = chain(&api);
-    let owner = scope.snapshot.hash_ring().owner(&scope.main.resource.key(Some("default"), "top")).unwrap().to_string();
+    let owner = scope.snapshot.hash_ring().owner(&key_of(&scope.main, "top")).unwrap().to_string();
     let other = if owner == "a" { "b" } else { "a" };
     put_chain(&api, &scope, other);
     let forecast = forecast(&api, &scope, &scope.snapshot.members).await;
@@ -129,6 +133,30 @@ async fn a_shard_that_would_go_is_shown_with_what_it_has() {
     assert_eq!((b.state, b.now, b.then), ("removed", 2, 0), "{of_b}");
     assert_eq!(forecast.shards["a"].then, 6);
     assert!(forecast.is_complete() && forecast.has_changes());
+}
+
+#[tokio::test]
+async fn objects_that_are_placed_together_are_planned_so_with_their_children() {
+    let api = FakeApi::default();
+    let mut scope = scope(&api);
+    let mut spec = crate::snapshot::tests::example_spec();
+    spec["resources"][0]["key"] = json!({"label": "team"});
+    let ring = crate::snapshot::tests::ring(&spec);
+    let shards = [("a", ShardState::Ready), ("b", ShardState::Ready)];
+    scope.snapshot = crate::snapshot::tests::snapshot_of(&ring, &shards).into();
+    for number in 0..8 {
+        let name = format!("o-{number}");
+        let mut owner = object(&scope, &name, None);
+        owner["metadata"]["labels"] = json!({"team": "red"});
+        api.put(&path(CONFIG_MAPS, &name), owner);
+        api.put(&path(SECRETS, &name), owned(object(&scope, &name, None), &name));
+    }
+    let forecast = forecast(&api, &scope, &scope.snapshot.members).await;
+    let then = ["a", "b"].map(|shard| forecast.shards[shard].then);
+    assert!(then == [8, 0] || then == [0, 8], "{then:?}");
+    let follow = forecast.ways.iter().filter(|(way, _)| way.how == How::Follows);
+    let follow: Vec<_> = follow.map(|(_, count)| *count).collect();
+    assert_eq!(follow, [8], "the children are where their owners are");
 }
 
 #[tokio::test]

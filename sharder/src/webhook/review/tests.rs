@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
+
 use ringside_ring::{cluster_ring::GroupResource, lease::ShardState};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::{
+    owners::Owner,
     snapshot::tests::{example_spec, ring, snapshot, snapshot_of},
     webhook::request::parse,
 };
@@ -45,9 +48,10 @@ fn owned(mut object: Value) -> Value {
 }
 
 /// The owner that a child is to follow.
-fn owner<'a>(child: &Request, snapshot: &'a Snapshot) -> Owner<'a> {
+fn owner<'a>(child: &Request, snapshot: &'a Snapshot) -> (&'a Main, Option<PartitionKey>) {
     let Decision::Follow(controller) = decide(child, snapshot) else { panic!("a child") };
-    Owner { main: &snapshot.mains[0], reference: controller.clone() }
+    let owner = Owner { main: &snapshot.mains[0], reference: controller.clone() };
+    (owner.main, owner.key(Some("default")))
 }
 
 fn request(review: &Value) -> Request {
@@ -79,6 +83,25 @@ fn a_new_object_gets_the_shard_that_it_belongs_to() {
 }
 
 #[test]
+fn objects_with_one_value_get_one_shard() {
+    let mut spec = example_spec();
+    spec["resources"][0]["key"] = json!({"label": "team"});
+    let ring = snapshot_of(&ring(&spec), &[("a", ShardState::Ready), ("b", ShardState::Ready)]);
+    let shard_of = |name: &str, team: &str| {
+        let mut new = labelled(None, None);
+        (new["metadata"]["name"], new["metadata"]["labels"]) = (json!(name), json!({"team": team}));
+        let after = patched(&decide(&request(&review_of("ConfigMap", None, &new)), &ring), new).unwrap();
+        after["metadata"]["labels"][&ring.labels.shard].as_str().unwrap().to_owned()
+    };
+    let shards = |team: &str| (0..8).map(|number| shard_of(&format!("o-{number}"), team)).collect::<BTreeSet<_>>();
+    let of_teams: BTreeSet<_> = (0..16).map(|team| shards(&format!("t-{team}"))).collect();
+    assert_eq!(of_teams, BTreeSet::from([BTreeSet::from(["a".to_owned()]), BTreeSet::from(["b".to_owned()])]));
+    // The value of an owner is not known from its child.
+    let child = request(&review_of("Secret", None, &owned(labelled(None, None))));
+    assert_eq!(followed(&child, &ring, owner(&child, &ring), None), Decision::Leave);
+}
+
+#[test]
 fn an_object_whose_name_is_still_to_be_generated_is_left_to_the_controller() {
     let mut new = labelled(None, None);
     new["metadata"].as_object_mut().unwrap().remove("name");
@@ -92,7 +115,7 @@ fn without_available_shards_nothing_is_assigned() {
     let main = request(&review_of("ConfigMap", None, &labelled(None, None)));
     assert_eq!(decide(&main, &nobody), Decision::Leave);
     let child = request(&review_of("Secret", None, &owned(labelled(None, None))));
-    assert_eq!(followed(&child, &nobody, &owner(&child, &nobody), None), Decision::Leave);
+    assert_eq!(followed(&child, &nobody, owner(&child, &nobody), None), Decision::Leave);
 }
 
 #[test]
@@ -183,7 +206,7 @@ fn a_new_child_follows_its_owner_and_falls_back_to_where_that_will_be() {
     let request = request(&review_of("Secret", None, &new));
     let shard_after = |live: Option<&str>| {
         let live = live.map(|shard| shard.parse().unwrap());
-        let decision = followed(&request, &ring, &owner(&request, &ring), live);
+        let decision = followed(&request, &ring, owner(&request, &ring), live);
         patched(&decision, new.clone()).unwrap()["metadata"]["labels"][&ring.labels.shard].clone()
     };
     let elsewhere = if placed("Secret") == "a" { "b" } else { "a" };
@@ -198,7 +221,7 @@ fn an_unlabelled_child_that_is_written_to_is_assigned_only_where_its_owner_is() 
     let ring = snapshot();
     let object = owned(labelled(None, None));
     let request = request(&review_of("Secret", Some(&object), &object));
-    assert_eq!(followed(&request, &ring, &owner(&request, &ring), None), Decision::Leave);
+    assert_eq!(followed(&request, &ring, owner(&request, &ring), None), Decision::Leave);
 }
 
 #[test]

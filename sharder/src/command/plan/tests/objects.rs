@@ -10,7 +10,7 @@ use crate::{
     reconcile::tests::{self, path},
     snapshot::{
         Main, Snapshot,
-        tests::{ring, snapshot, snapshot_of},
+        tests::{key_of, ring, snapshot, snapshot_of},
     },
 };
 
@@ -47,7 +47,7 @@ pub(super) fn chain(api: &FakeApi) -> Scope {
 /// A name of a ConfigMap that belongs to `shard`.
 pub(super) fn name_of(shard: &str, scope: &Scope) -> String {
     let belongs = |name: &String| {
-        let key = scope.main.resource.key(Some("default"), name);
+        let key = key_of(&scope.main, name);
         scope.snapshot.hash_ring().owner(&key).is_some_and(|owner| owner.as_str() == shard)
     };
     (0..).map(|i| format!("o-{i}")).find(belongs).unwrap()
