@@ -5,6 +5,7 @@ mod bare;
 mod fenced;
 mod figures;
 mod ground;
+mod leader;
 mod measure;
 mod meter;
 mod moves;
@@ -20,12 +21,13 @@ pub use self::{
     fenced::leave_fenced,
     figures::against_figures,
     ground::{Ground, Outcome},
+    leader::{LeaderChange, change_leader},
     measure::{Measured, Plan, measure},
     meter::Spent,
     moves::Moves,
     objects::Shape,
     refused::join_beside_refused,
-    report::{beside, report},
+    report::{beside, changed_leader, report},
     running::Make,
     upstream::Upstream,
 };

@@ -8,8 +8,8 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Parser;
 use ringside_bench::sharder::{
-    Aims, Make, Measured, Plan, Shape, Upstream, against_figures, beside, join_beside_refused, leave_fenced, measure,
-    report, say,
+    Aims, Make, Measured, Plan, Shape, Upstream, against_figures, beside, change_leader, changed_leader,
+    join_beside_refused, leave_fenced, measure, report, say,
 };
 use ringside_e2e::checker::percentile;
 
@@ -74,7 +74,6 @@ async fn main() -> anyhow::Result<()> {
         fenced(&mut aims, arguments.fenced).await;
     }
     aims.not_measured("leader's memory at 1,000,000 + 2,000,000", "a fake API server, not this one");
-    aims.not_measured("leader change at 100,000 + 200,000", "no phase for it yet");
     aims.tell()
 }
 
@@ -104,6 +103,10 @@ async fn ours(aims: &mut Aims, run: &str, arguments: &Arguments) -> Option<Measu
             }
             Err(fault) => aims.failed(&what, &fault),
         }
+    }
+    match change_leader(&mut ground).await {
+        Ok(change) => changed_leader(aims, run, &change),
+        Err(fault) => aims.failed(&format!("{run}leader change"), &fault),
     }
     Some(measured)
 }

@@ -159,8 +159,13 @@ impl Ground {
         Ok(name)
     }
 
+    /// What runs.
+    pub(super) fn running(&mut self) -> &mut Running {
+        &mut self.running
+    }
+
     /// The shard that goes, which acknowledges nothing any more.
-    fn take_last(&mut self) -> anyhow::Result<PlainShard> {
+    pub(super) fn take_last(&mut self) -> anyhow::Result<PlainShard> {
         let shard = self.shards.pop().context("no shard")?;
         self.living.lock().remove(shard.name().as_str());
         Ok(shard)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ringside_e2e::checker::percentile;
 
-use super::{aims::Aims, ground::Outcome, measure::Measured, moves::Moves};
+use super::{aims::Aims, ground::Outcome, leader::LeaderChange, measure::Measured, moves::Moves};
 
 const MEGABYTE: f64 = 1e6;
 /// Lists a move, at most.
@@ -19,6 +19,11 @@ const PROCESSOR: f64 = 1.4;
 /// What the sharder may have resident with 100,000 objects and 200,000 children, and so with fewer.
 const RESIDENT: f64 = 65.0;
 const CORES_AT_REST: f64 = 0.01;
+/// Of a replica that does not lead.
+const STANDBY: f64 = 20.0;
+/// After a change of the leader, in seconds.
+const FIRST_DECISION: f64 = 2.0;
+const COMPLETE: f64 = 15.0;
 /// Against upstream: the time until all is done, and the API server's processor time for each move.
 const TIME_TO_UPSTREAM: f64 = 0.8;
 const PROCESSOR_TO_UPSTREAM: f64 = 1.0;
@@ -83,6 +88,19 @@ pub fn report(aims: &mut Aims, run: &str, ours: &Measured) {
     aims.at_most(&format!("{run}at rest: cores"), rested.sharder.as_secs_f64() / time, CORES_AT_REST, "");
     aims.at_most(&format!("{run}at rest: lists a minute"), *lists as f64 / minutes, 0.0, "");
     aims.told(&format!("{run}at rest: kB a minute"), rested.bytes as f64 / 1e3 / minutes, "kB");
+}
+
+/// What is aimed at where the leader changes.
+pub fn changed_leader(aims: &mut Aims, run: &str, change: &LeaderChange) {
+    let what = |figure: &str| format!("{run}leader change: {figure}");
+    aims.at_most(&what("standby resident"), change.standby as f64 / MEGABYTE, STANDBY, "MB");
+    aims.at_most(
+        &what("first object given to another shard"),
+        change.first_decision.as_secs_f64(),
+        FIRST_DECISION,
+        "s",
+    );
+    aims.at_most(&what("all objects are known"), change.complete.as_secs_f64(), COMPLETE, "s");
 }
 
 /// What a phase took, and what it cost.
