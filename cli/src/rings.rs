@@ -6,7 +6,7 @@ use kube::{Api, Client, api::ListParams, runtime::watcher};
 use ringside_ring::{
     ClusterRing, Controller, Grace, Members, RingName, ShardName, Weight,
     cluster_ring::{NAMED_SHARDS, ObjectCounts},
-    labels::{LEASE_RING, LEASE_STATE, LEASE_VERSION},
+    labels::{LEASE_GROUP, LEASE_RING, LEASE_STATE, LEASE_VERSION},
     lease::{LeaseFacts, LeaseOwner, ShardState, annotation},
     members::Member,
     weight::is_drained,
@@ -63,6 +63,8 @@ pub struct Replica {
     pub weight: Weight,
     /// Whether a person drains it.
     pub drained: bool,
+    /// The group of replicas that it is of.
+    pub group: Option<String>,
     /// Whether its controller works.
     pub controller: Controller,
     /// How long it keeps still before a release.
@@ -90,6 +92,7 @@ impl Replica {
             state: state.unwrap_or(unjudged),
             weight: Weight::of(lease).unwrap_or_default(),
             drained: is_drained(lease),
+            group: annotation(lease, LEASE_GROUP).filter(|group| !group.is_empty()).map(str::to_owned),
             controller: Controller::of(lease),
             grace: Grace::promised(lease),
             version: annotation(lease, LEASE_VERSION).map(str::to_owned),
@@ -133,7 +136,9 @@ pub fn go_on(error: &watcher::Error) -> anyhow::Result<()> {
 #[must_use]
 pub fn members(replicas: &[Replica]) -> Members {
     let member = |it: &Replica| Member { state: it.state, weight: it.weight, controller: it.controller };
-    replicas.iter().map(|replica| (replica.name.clone(), member(replica))).collect()
+    let groups = replicas.iter().filter_map(|it| Some((it.name.clone(), it.group.clone()?)));
+    let all: Members = replicas.iter().map(|replica| (replica.name.clone(), member(replica))).collect();
+    all.with_groups(groups.collect())
 }
 
 #[cfg(test)]

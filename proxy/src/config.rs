@@ -60,6 +60,10 @@ pub(crate) struct Options {
     /// annotation on the Lease.
     #[arg(long, env = "RINGSIDE_WEIGHT")]
     weight: Option<String>,
+    /// The group of shards that this shard is of, as `spec.groups` of the ring names it. Default: none, or the annotation on the
+    /// Lease.
+    #[arg(long, env = "RINGSIDE_GROUP")]
+    group: Option<String>,
     /// Shows the ring's labels to the controller, and passes on what it writes to them.
     #[arg(long, env = "RINGSIDE_SHOW_LABELS", value_parser = FalseyValueParser::new())]
     show_labels: bool,
@@ -125,6 +129,8 @@ pub struct Config {
     pub drain_grace: Duration,
     /// The shard's weight, if it was given.
     pub weight: Option<Weight>,
+    /// The shard's group, if it was given.
+    pub group: Option<String>,
     /// Whether the controller sees the labels of the ring.
     pub show_labels: bool,
     /// What to log.
@@ -185,6 +191,7 @@ impl Config {
         let lease_duration = faults.check("--lease-duration", lease_duration(&options.lease_duration));
         let drain_grace = faults.check("--drain-grace", parse_duration(&options.drain_grace));
         let weight = faults.check("--weight", options.weight.map(|weight| weight.parse()).transpose());
+        let group = faults.check("--group", options.group.as_deref().map(parse_object_name).transpose());
         let filter = faults.check("--log-filter", parse_filter(&options.log_filter));
         let log_format = faults.check("--log-format", options.log_format.parse());
         if listen.is_some_and(|it| it.port() != 0) && listen == admin_listen {
@@ -208,6 +215,7 @@ impl Config {
                 lease_duration: lease_duration?,
                 drain_grace: drain_grace?,
                 weight: weight?,
+                group: group?,
                 show_labels: options.show_labels,
                 log_filter: options.log_filter,
                 log_format: log_format?,
@@ -315,6 +323,8 @@ mod tests {
             "soon",
             "--weight",
             "heavy",
+            "--group",
+            "A group",
             "--log-filter",
             "a=b=c",
             "--log-format",
@@ -334,6 +344,7 @@ mod tests {
             "--lease-duration: ",
             "--drain-grace: ",
             "--weight: ",
+            "--group: ",
             "--log-filter: ",
             "--log-format: ",
         ] {

@@ -7,7 +7,7 @@ use kube::Client;
 use ringside_ring::{
     Grace, RingLabels, RingName, ShardName, Weight,
     labels::{
-        LEASE_CONTROLLER, LEASE_GRACE, LEASE_INSTANCE, LEASE_RING, LEASE_RING_GENERATION, LEASE_TOKEN_POD,
+        LEASE_CONTROLLER, LEASE_GRACE, LEASE_GROUP, LEASE_INSTANCE, LEASE_RING, LEASE_RING_GENERATION, LEASE_TOKEN_POD,
         LEASE_VERSION, LEASE_WEIGHT,
     },
 };
@@ -45,6 +45,8 @@ pub struct Shard {
     pub grace: Duration,
     /// How much of the objects it gets; none when that is not for this process to say.
     pub weight: Option<Weight>,
+    /// The group of shards that it is of; none when that is not for this process to say.
+    pub group: Option<String>,
     /// The controller behind this proxy.
     pub controller: Controller,
     /// What requests pass while it is held.
@@ -78,13 +80,14 @@ impl Shard {
         }
     }
 
-    /// What the shard says about itself. Of its weight nothing, where that is left to whoever annotates the Lease.
+    /// What the shard says about itself. Of its weight and group nothing, where that is left to those who annotate the Lease.
     fn facts(&self) -> Facts {
         let grace = (LEASE_GRACE.to_owned(), Grace::of(self.grace).map(|grace| grace.to_string()));
         let weight = self.weight.map(|weight| (LEASE_WEIGHT.to_owned(), Some(weight.to_string())));
         let controller = self.controller.said().map(|said| (LEASE_CONTROLLER.to_owned(), Some(said.to_owned())));
         let version = (LEASE_VERSION.to_owned(), Some(env!("CARGO_PKG_VERSION").to_owned()));
-        [grace, version].into_iter().chain(weight).chain(controller).collect()
+        let group = self.group.clone().map(|group| (LEASE_GROUP.to_owned(), Some(group)));
+        [grace, version].into_iter().chain(weight).chain(group).chain(controller).collect()
     }
 
     /// Says it anew with each change.

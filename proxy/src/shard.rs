@@ -63,6 +63,7 @@ impl Shard {
             lease_duration: self.config.lease_duration,
             grace: self.config.drain_grace,
             weight: self.config.weight,
+            group: self.config.group.clone(),
             controller: self.controller.clone(),
             gate: self.shared.gate.clone(),
             check: self.check.clone(),

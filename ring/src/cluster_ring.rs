@@ -5,7 +5,10 @@
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
-use kube::{CustomResource, KubeSchema};
+use kube::{
+    CustomResource, KubeSchema,
+    core::{Selector, SelectorExt as _},
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +65,29 @@ pub struct ClusterRingSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::namespaces")]
     pub shard_namespaces: Vec<String>,
+    /// Groups of shards that have some of the objects for themselves. An object is of the first group whose selector matches its
+    /// labels; all others go to the shards that are of no group.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = Rule::new("self.all(one, self.exists_one(other, other.name == one.name))")
+        .message("a group is in spec.groups twice: give each a name of its own"))]
+    pub groups: Vec<ShardGroup>,
+}
+
+/// A group of shards that has some of the ring's objects for itself.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ShardGroup {
+    /// The name, which its shards' Leases have in the annotation `ringside.dev/group`.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// The labels of the objects that go to these shards, and to no others.
+    #[schemars(schema_with = "crate::schema::required_label_selector")]
+    pub selector: LabelSelector,
+    /// How many shards the group is to have at least: fewer are told in the ring's status. 1 when it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::group_shards")]
+    pub shards: Option<u16>,
 }
 
 /// Who keeps a shard from writing to objects that are not its own (DESIGN, "The fence has two layers").
@@ -289,6 +315,14 @@ impl ClusterRingSpec {
     /// Whether a Lease in this namespace may be a shard's.
     pub fn has_shards_in(&self, namespace: &str) -> bool {
         self.shard_namespaces.is_empty() || self.shard_namespaces.iter().any(|one| one == namespace)
+    }
+
+    /// The group of an object with these labels; none for one that is of no group.
+    pub fn group_of(&self, labels: &std::collections::BTreeMap<String, String>) -> Option<&str> {
+        let matches = |group: &&ShardGroup| {
+            Selector::try_from(group.selector.clone()).is_ok_and(|selector| selector.matches(labels))
+        };
+        self.groups.iter().find(matches).map(|group| group.name.as_str())
     }
 
     /// By what objects of this main resource are placed.

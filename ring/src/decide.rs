@@ -138,7 +138,7 @@ pub struct View {
 }
 
 impl View {
-    /// `ring` is that of the available shards among `members`.
+    /// `ring` is that of the available shards: of `members`, or of more, of which only these members count.
     pub fn new(members: &Members, ring: Arc<HashRing>) -> Self {
         let shards = members.standings(ring.shards());
         Self { shards, is_rolling: members.are_replaced(), ring }
@@ -159,8 +159,12 @@ impl View {
     /// If the home is gone for good, the object is where it belongs then. If it is back, the object belongs there again. So
     /// it moves once more at most.
     pub fn receiver(&self, key: u64) -> Option<ShardId> {
-        let may_receive = |shard: ShardId| self.is(shard, |shard| shard.may_receive);
-        self.ring.place(key).filter(|home| may_receive(*home)).or_else(|| self.ring.place_among(key, may_receive))
+        self.ring.place_among(key, |shard| self.is(shard, |shard| shard.may_receive))
+    }
+
+    /// The shard to which objects with this key belong.
+    pub fn home(&self, key: u64) -> Option<ShardId> {
+        self.ring.place_among(key, |shard| self.is(shard, |shard| shard.is_member))
     }
 
     /// The shard that objects with this key settle at, from wherever they are; none while some stay elsewhere.
@@ -168,7 +172,7 @@ impl View {
     /// No object leaves its shard for one whose Lease has expired: that one may be gone. Nor for one whose controller is
     /// absent. And none leaves while Pods are being replaced, or for a shard that comes and goes: it would move again.
     pub fn settles_at(&self, key: u64) -> Option<ShardId> {
-        let home = self.ring.place(key)?;
+        let home = self.home(key)?;
         let is_open = |shard: &Standing| shard.may_receive && !shard.is_absent && !shard.is_unstable;
         (!self.is_rolling && self.is(home, is_open)).then_some(home)
     }
@@ -237,7 +241,7 @@ fn compare(shard: ShardId, to: ShardId, key: u64, view: &View) -> Action {
         Action::Keep
     } else if view.is(shard, |shard| shard.is_relieved) {
         Action::Drain { from: shard }
-    } else if view.ring.place(key) == Some(shard) {
+    } else if view.home(key) == Some(shard) {
         Action::Keep
     } else if view.settles_at(key).is_none() {
         Action::Stay

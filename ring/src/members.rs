@@ -25,12 +25,16 @@ pub struct Members {
     shared: BTreeSet<ShardName>,
     /// Those that come and go.
     unstable: BTreeSet<ShardName>,
+    /// The groups of those that are of one.
+    groups: BTreeMap<ShardName, String>,
 }
 
 /// What counts of a shard when it is decided about objects.
 #[allow(clippy::struct_excessive_bools, reason = "each is one answer of `Members`")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
+    /// It is one of the members.
+    pub(crate) is_member: bool,
     /// [`Members::may_receive`].
     pub(crate) may_receive: bool,
     /// [`Members::is_relieved`].
@@ -99,6 +103,32 @@ impl Members {
         Self { unstable, ..self }
     }
 
+    /// The same shards, of which these are of groups.
+    #[must_use]
+    pub fn with_groups(self, groups: BTreeMap<ShardName, String>) -> Self {
+        Self { groups, ..self }
+    }
+
+    /// The groups of those that are of one.
+    pub fn groups(&self) -> &BTreeMap<ShardName, String> {
+        &self.groups
+    }
+
+    /// The shards of one group alone, or those of none: as if there were no others.
+    #[must_use]
+    pub fn among(&self, group: Option<&str>) -> Self {
+        let is_of = |shard: &ShardName| self.groups.get(shard).map(String::as_str) == group;
+        Self {
+            shards: self
+                .shards
+                .iter()
+                .filter(|(shard, _)| is_of(shard))
+                .map(|(shard, it)| (shard.clone(), *it))
+                .collect(),
+            ..self.clone()
+        }
+    }
+
     /// The shards that come and go: what another shard has stays there.
     pub fn unstable(&self) -> &BTreeSet<ShardName> {
         &self.unstable
@@ -127,6 +157,7 @@ impl Members {
     pub(crate) fn standings<'a>(&self, shards: impl IntoIterator<Item = &'a ShardName>) -> Vec<Standing> {
         let all = self.summary();
         let standing = |shard: &ShardName| Standing {
+            is_member: self.shards.contains_key(shard),
             may_receive: self.receives(shard.as_str(), &all),
             is_relieved: self.relieves(shard.as_str(), &all),
             is_absent: self.is_absent(shard.as_str()),
@@ -261,6 +292,7 @@ pub(crate) mod tests {
                 let counts = counting().any(|(counting, _)| counting == shard);
                 let shard = shard.as_str();
                 let expected = Standing {
+                    is_member: true,
                     may_receive: least.is_some() && members.reluctance(shard) == least && counts,
                     is_relieved: members.is_available(shard) && members.is_absent(shard) && enough,
                     is_absent: members.is_absent(shard),

@@ -44,6 +44,18 @@ pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// The schema of a `LabelSelector` that has to be there.
+pub(crate) fn required_label_selector(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = label_selector(generator);
+    schema.remove("nullable");
+    schema
+}
+
+/// The schema of how many shards a group is to have.
+pub(crate) fn group_shards(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "integer", "nullable": true, "minimum": 1.0, "maximum": 1000.0})
+}
+
 /// The schema of an optional drain deadline in seconds: OpenAPI has no format for 16 bits, and API servers warn of it.
 pub(crate) fn drain_deadline(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "integer", "nullable": true, "minimum": 5.0, "maximum": 3600.0})

@@ -48,7 +48,7 @@ use self::{
     record::{Flag, Record, ShardValue, Uid},
     state::State,
 };
-use crate::{resources::Resource, snapshot::Snapshot};
+use crate::{groups::Groups, resources::Resource, snapshot::Snapshot};
 
 /// A resource of the ring.
 #[derive(Clone, Debug)]
@@ -137,11 +137,11 @@ impl Index {
     /// Empty.
     pub(crate) fn new(
         kinds: Vec<Kind>,
-        labels: RingLabels,
+        (labels, groups): (RingLabels, Groups),
         selection: Selection,
         observer: Box<dyn Observer>,
     ) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(State::new(kinds, labels, selection)), observer })
+        Arc::new(Self { state: Mutex::new(State::new(kinds, labels, groups, selection)), observer })
     }
 
     /// Looks at what is known, under the lock: `look` must be short, and must not call the index.

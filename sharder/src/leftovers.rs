@@ -20,6 +20,7 @@ pub(crate) use register::Leftovers;
 
 use crate::{
     cleanup::{SETTLED, Scope, change},
+    groups::GroupId,
     pauses::Pauses,
     queue::limiter::Priority,
     release::Releases,
@@ -159,11 +160,12 @@ impl Work {
                     let object = Object {
                         // It belongs nowhere.
                         key: 0,
-                        holder: latest.view.holder(ownership.shard),
+                        holder: latest.holder(ownership.shard),
                         drain: ownership.drain.map(|_| drain),
                         covered: Covered::Leaving,
                     };
-                    decide(&object, Family::default(), &latest.view).named(&latest.view)
+                    let view = latest.view(GroupId::default());
+                    decide(&object, Family::default(), view).named(view)
                 }
                 // What follows an owner is never let go of by itself.
                 true => Action::Release,

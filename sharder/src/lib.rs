@@ -24,6 +24,7 @@ mod faults;
 mod fence;
 #[cfg(test)]
 mod fixtures;
+mod groups;
 mod index;
 pub mod inject;
 mod injector;

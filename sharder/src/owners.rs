@@ -2,11 +2,11 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Client;
-use ringside_ring::{PartitionKey, cluster_ring::GroupResource, partition::controller_of};
+use ringside_ring::{cluster_ring::GroupResource, partition::controller_of};
 
 use crate::{
     resources::{Object, Resource},
-    snapshot::{Above, Main, Snapshot},
+    snapshot::{Above, Main, Place, Snapshot},
 };
 
 /// Controllers above an object, one above the other, that are looked up: more than any chain of resources has.
@@ -22,11 +22,12 @@ pub(crate) struct Owner<'a> {
 }
 
 impl Owner<'_> {
-    /// The key by which it is placed; none where it has to be read for that. `namespace` is the child's.
-    pub(crate) fn key(&self, namespace: Option<&str>) -> Option<PartitionKey> {
+    /// Where it belongs; none where it has to be read for that. `namespace` is the child's.
+    pub(crate) fn place(&self, snapshot: &Snapshot, namespace: Option<&str>) -> Option<Place> {
         let namespace = namespace.filter(|_| self.main.resource.namespaced).map(str::to_owned);
         let known = ObjectMeta { name: Some(self.reference.name.clone()), namespace, ..ObjectMeta::default() };
-        (!self.main.placed_by.may_change()).then(|| self.main.key(&known))
+        let by_name = !self.main.placed_by.may_change() && snapshot.groups.is_empty();
+        by_name.then(|| snapshot.place_of(self.main, &known))
     }
 
     /// The owner as it is now. None when there is no such object any more.

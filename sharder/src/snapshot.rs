@@ -16,7 +16,7 @@ use k8s_openapi::{
 };
 use kube::{Resource as _, core::Selector};
 use ringside_ring::{
-    ClusterRing, HashRing, Members, PartitionKey, PlacedBy, RingLabels, RingName, ShardName,
+    ClusterRing, HashRing, Members, PlacedBy, RingLabels, RingName, ShardName,
     cluster_ring::{ClusterRingSpec, ClusterRingStatus, GroupResource},
     decide::{Action, Covered, Family, Holder, Object, View, decide},
     partition::group_of,
@@ -27,8 +27,12 @@ mod maintain;
 mod namespaces;
 
 pub(crate) use maintain::{Sources, maintain};
+pub(crate) use namespaces::parse as selector;
 
-use crate::resources::{Catalog, Resource, Unusable, labelled};
+use crate::{
+    groups::{self, GroupId, Groups},
+    resources::{Catalog, Resource, Unusable, labelled},
+};
 
 /// All rings.
 pub(crate) type Snapshots = BTreeMap<RingName, Arc<Snapshot>>;
@@ -42,11 +46,6 @@ pub(crate) struct Main {
 }
 
 impl Main {
-    /// The partition key of an object of this resource.
-    pub(crate) fn key(&self, object: &ObjectMeta) -> PartitionKey {
-        self.resource.key(object, &self.placed_by)
-    }
-
     /// Whether objects of this resource follow its own.
     fn controls(&self, child: &GroupResource) -> bool {
         self.controlled.iter().any(|controlled| controlled.id == *child)
@@ -56,6 +55,13 @@ impl Main {
     pub(crate) fn link(&self, controller: &OwnerReference) -> Option<&Arc<Resource>> {
         self.controlled.iter().find(|controlled| controlled.is_named_by(controller))
     }
+}
+
+/// What says where an object belongs: the point of its key on the hash ring, and the group of shards that it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) key: u64,
+    pub(crate) group: GroupId,
 }
 
 /// What the controller of a controlled object is.
@@ -96,8 +102,9 @@ pub(crate) struct Snapshot {
     /// Which names several shards have; none before every shard knows whether it is admitted.
     pub(crate) shared_names: Option<Vec<String>>,
     pub(crate) members: Members,
-    /// The same shards, as decisions about objects need them.
-    pub(crate) view: View,
+    /// The same shards, as decisions about objects need them, by the group that an object is for.
+    pub(crate) views: Vec<View>,
+    pub(crate) groups: Groups,
     /// Main resources whose objects are given to nobody yet: the API server's fence is about to be around them, or not all shards know
     /// them.
     pub(crate) withheld: BTreeSet<GroupResource>,
@@ -155,7 +162,13 @@ impl Snapshot {
             problems.push(format!("namespaceSelector can't be used: {error}"));
             select_nothing()
         });
-        let mains = mains(ring, catalog, &mut problems);
+        let groups = Groups::parse(&ring.spec.groups).unwrap_or_else(|problem| {
+            problems.push(format!("{problem}, so the objects are left where they are"));
+            Groups::default()
+        });
+        let is_grouped = groups.is_empty() == ring.spec.groups.is_empty();
+        let mains = if is_grouped { mains(ring, catalog, &mut problems) } else { Vec::new() };
+        problems.extend(groups::faults(&ring.spec.groups, &members));
         let unresolved =
             ring.spec.all_resources().into_iter().filter(|name| !matches!(catalog.get(name), Some(Ok(_)))).collect();
         let weighted = || members.weighted().map(|(shard, weight)| (shard.clone(), weight));
@@ -183,14 +196,25 @@ impl Snapshot {
             unweighed: Vec::new(),
             lease_faults: Vec::new(),
             shared_names: None,
-            view: View::new(&members, hash_ring),
+            views: groups.members(&members).iter().map(|of| View::new(of, hash_ring.clone())).collect(),
+            groups,
             members,
         }
     }
 
     /// The hash ring of the available shards.
-    pub(crate) const fn hash_ring(&self) -> &Arc<HashRing> {
-        self.view.ring()
+    pub(crate) fn hash_ring(&self) -> &Arc<HashRing> {
+        self.views[0].ring()
+    }
+
+    /// The shards as decisions about objects of this group need them.
+    pub(crate) fn view(&self, group: GroupId) -> &View {
+        self.views.get(usize::from(group.0)).unwrap_or(&self.views[0])
+    }
+
+    /// What a shard label means.
+    pub(crate) fn holder(&self, label: Option<&str>) -> Holder {
+        self.views[0].holder(label)
     }
 
     /// The same ring, of whose shards these weights can't be read.
@@ -281,7 +305,10 @@ impl Snapshot {
 
     /// Whether the same objects are to be distributed in both.
     pub(crate) fn distributes_the_same(&self, other: &Self) -> bool {
-        self.uid == other.uid && self.mains == other.mains && self.namespace_selector == other.namespace_selector
+        self.uid == other.uid
+            && self.mains == other.mains
+            && self.namespace_selector == other.namespace_selector
+            && self.spec.groups == other.spec.groups
     }
 
     /// Whether they are to be distributed among the same shards, and as evenly.
@@ -299,16 +326,27 @@ impl Snapshot {
         self.members.available().filter(|shard| self.members.may_receive(shard.as_str()))
     }
 
+    /// What says where an object of a main resource belongs.
+    pub(crate) fn place_of(&self, main: &Main, object: &ObjectMeta) -> Place {
+        Place { key: main.resource.key(object, &main.placed_by).point(), group: self.groups.of(object.labels.as_ref()) }
+    }
+
     /// The shard that an object without owner is given to.
-    pub(crate) fn receiver(&self, key: &PartitionKey) -> Option<&ShardName> {
-        self.hash_ring().name(self.view.receiver(key.point())?)
+    pub(crate) fn receiver(&self, place: Place) -> Option<&ShardName> {
+        self.hash_ring().name(self.view(place.group).receiver(place.key)?)
+    }
+
+    /// The shard to which an object belongs, whatever becomes of those that are about to end.
+    pub(crate) fn home(&self, place: Place) -> Option<&ShardName> {
+        self.hash_ring().name(self.view(place.group).home(place.key)?)
     }
 
     /// The shard that a new object of a main resource is given to; none while it waits for one.
-    pub(crate) fn shard_for_new(&self, main: &Main, key: &PartitionKey) -> Option<ShardName> {
+    pub(crate) fn shard_for_new(&self, main: &Main, place: Place) -> Option<ShardName> {
         let covered = if self.withholds(main) { Covered::Withheld } else { Covered::InRing };
-        let object = Object { key: key.point(), holder: Holder::Nobody, drain: None, covered };
-        match decide(&object, Family::default(), &self.view).named(&self.view) {
+        let object = Object { key: place.key, holder: Holder::Nobody, drain: None, covered };
+        let view = self.view(place.group);
+        match decide(&object, Family::default(), view).named(view) {
             Action::Assign { to, .. } => Some(to),
             _ => None,
         }

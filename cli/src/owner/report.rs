@@ -160,8 +160,12 @@ impl Seen {
         let usual = PartitionKey::of(&resource.group, kind, namespace, name);
         let by = self.ring.spec.placed_by(resource);
         let key = by.key(usual, namespace, root.labels.as_ref(), root.annotations.as_ref());
+        let spec = &self.ring.spec;
+        let all = members(&self.replicas);
+        let of_group = || all.among(spec.group_of(root.labels.as_ref().unwrap_or(&BTreeMap::new())));
+        let members = if spec.groups.is_empty() { all.clone() } else { of_group() };
         let hash_ring = HashRing::weighted(
-            members(&self.replicas).weighted().map(|(shard, weight)| (shard.clone(), weight)),
+            members.weighted().map(|(shard, weight)| (shard.clone(), weight)),
             self.tokens_per_shard,
         );
         let first = hash_ring.owner(&key).cloned();

@@ -32,6 +32,7 @@ pub(crate) fn group() -> Group {
                 "objects_of_one_namespace_or_annotation_are_together",
                 together::by_namespace_or_annotation(&*fixture().await)
             ),
+            case!("objects_of_a_group_are_with_its_shards_alone", together::by_group(&*fixture().await)),
             case!("a_key_that_can_t_be_used_is_refused_or_told", together::unusable(&*fixture().await)),
             case!("a_resource_that_joins_a_ring_is_distributed", rings::resource_joins(&*fixture().await)),
             case!(

@@ -31,6 +31,7 @@ impl Scene {
             lease_duration: Duration::from_secs(15),
             grace: Duration::from_secs(2),
             weight: None,
+            group: None,
             controller: Controller::new(
                 Mode::Watching,
                 Duration::from_secs(15),
@@ -148,11 +149,14 @@ fn the_lease_says_which_instance_holds_it_and_whose_token_it_has() {
 }
 
 #[test]
-fn the_lease_says_a_weight_only_where_it_was_given() {
+fn the_lease_says_a_weight_and_a_group_only_where_they_were_given() {
     let mut scene = Scene::new();
-    assert!(!scene.shard.facts().contains_key(LEASE_WEIGHT), "what a person wrote there stays");
-    scene.shard.weight = Some("0.5".parse().unwrap());
-    assert_eq!(scene.shard.facts()[LEASE_WEIGHT].as_deref(), Some("0.5"));
+    for mark in [LEASE_WEIGHT, LEASE_GROUP] {
+        assert!(!scene.shard.facts().contains_key(mark), "what a person wrote there stays");
+    }
+    (scene.shard.weight, scene.shard.group) = (Some("0.5".parse().unwrap()), Some("big".to_owned()));
+    let facts = scene.shard.facts();
+    assert_eq!([LEASE_WEIGHT, LEASE_GROUP].map(|mark| facts[mark].as_deref()), [Some("0.5"), Some("big")]);
 }
 
 /// Each time that it is told, the Lease is renewed at once.

@@ -10,6 +10,7 @@ use crate::{
     labels::Ownership,
     members::tests::any_members,
     partition::PartitionKey,
+    weight::Weight,
 };
 
 mod rules;
@@ -103,6 +104,51 @@ proptest! {
             Withdrawal::Release => Action::Release,
         };
         prop_assert_eq!(decide(Covered::Leaving), expected);
+    }
+
+    /// In a group, objects are placed as if there were no other shards. One that a shard of another group has goes home.
+    #[test]
+    fn a_group_is_a_ring_of_its_shards_alone(
+        members in any_members(),
+        grouped in proptest::array::uniform5(any::<bool>()),
+        name in "[a-z]{1,8}",
+        shard in proptest::option::weighted(0.8, "s-[0-4]"),
+    ) {
+        let of_group = |(index, _): &(usize, &bool)| format!("s-{index}").parse::<ShardName>().unwrap();
+        let groups = grouped.iter().enumerate().filter(|(_, is_of)| **is_of);
+        let all = members.with_groups(groups.map(|it| (of_group(&it), "g".to_owned())).collect());
+        let key = PartitionKey::of("", "ConfigMap", "default", &name).point();
+        for group in [None, Some("g")] {
+            let members = all.among(group);
+            // Without weight a shard has no place beside others.
+            if members.weighted().all(|(_, weight)| weight == Weight::ZERO) {
+                continue;
+            }
+            let among_all = View::new(&members, Arc::new(ring_of(&all)));
+            let alone = View::new(&members, Arc::new(ring_of(&members)));
+            let decide = |view: &View| {
+                let object =
+                    Object { key, holder: view.holder(shard.as_deref()), drain: None, covered: Covered::InRing };
+                decide(&object, TOGETHER, view).named(view)
+            };
+            let name = |view: &View, shard: Option<ShardId>| shard.and_then(|shard| view.ring().name(shard).cloned());
+            let home = name(&among_all, among_all.home(key));
+            prop_assert_eq!(&home, &name(&alone, alone.home(key)));
+            let settles = name(&among_all, among_all.settles_at(key));
+            prop_assert_eq!(&settles, &name(&alone, alone.settles_at(key)));
+            let is_foreign = shard.as_deref().is_some_and(|it| all.is_available(it) && !members.is_available(it));
+            if is_foreign {
+                let from = shard.as_deref().unwrap().parse().unwrap();
+                let expected = match (name(&among_all, among_all.receiver(key)), settles) {
+                    (None, _) => Action::NoShard,
+                    (Some(_), None) => Action::Stay,
+                    (Some(_), Some(_)) => Action::Drain { from },
+                };
+                prop_assert_eq!(decide(&among_all), expected);
+            } else {
+                prop_assert_eq!(decide(&among_all), decide(&alone));
+            }
+        }
     }
 
     /// Of an owner that a shard has and is not asked for, children elsewhere come to it, wherever it belongs.

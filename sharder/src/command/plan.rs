@@ -70,6 +70,11 @@ pub enum PlanError {
         /// Why not.
         why: String,
     },
+    /// Replicas of which group is not said.
+    #[error(
+        "the ring has groups of shards, and a number of replicas does not say of which: use --add-shard, which adds one of no group, and --remove-shard"
+    )]
+    Groups,
     /// There is no such shard to take away.
     #[error("the ring has no shard '{name}' that could be removed; it has: {}", .shards.join(", "))]
     NoShard {
@@ -87,6 +92,9 @@ impl Plan {
     /// When it is not known what the ring is. Objects that can't be read are in the forecast.
     pub async fn run(&self, client: &Client) -> Result<Forecast, PlanError> {
         let ring = self.read_ring(client).await?;
+        if self.replicas.is_some() && !ring.spec.groups.is_empty() {
+            return Err(PlanError::Groups);
+        }
         let leases = Leases::look(client, &self.ring).await.map_err(unread("the Leases of the shards"))?;
         leases.confine([&ring]);
         let now = leases.members().unwrap_or_default().remove(&self.ring).unwrap_or_default();

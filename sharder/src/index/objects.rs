@@ -14,7 +14,7 @@ use super::{
     record::{Flag, Place, Record, ResourceId, Slot, Uid},
     state::State,
 };
-use crate::target::Target;
+use crate::{groups::GroupId, target::Target};
 
 /// All objects as they are known at this moment.
 #[derive(Clone, Copy)]
@@ -231,6 +231,11 @@ impl<'a> Object<'a> {
 
     pub(crate) fn drain(self) -> Option<&'a Drain> {
         self.state.drains.get(&self.slot)
+    }
+
+    /// The group of shards that it is for.
+    pub(crate) fn group(self) -> GroupId {
+        GroupId(self.record.group())
     }
 
     pub(crate) fn role(self) -> Role {

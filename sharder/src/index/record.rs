@@ -98,7 +98,7 @@ pub(super) enum Flag {
     ControllerUnknown = 1 << 7,
 }
 
-/// Which flags a record has.
+/// Which flags a record has; the upper byte is the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State(u16);
 
@@ -170,6 +170,15 @@ impl Record {
         }
     }
 
+    /// The group of shards that it is for: 0 for those of no group.
+    pub(super) fn group(&self) -> u8 {
+        self.state.0.to_le_bytes()[1]
+    }
+
+    pub(super) fn set_group(&mut self, group: u8) {
+        self.state.0 = self.state.0 & 0xFF | u16::from(group) << 8;
+    }
+
     pub(super) fn place(&self) -> Place {
         #[allow(clippy::cast_possible_truncation, reason = "the two halves")]
         let (first, link) = ((self.place >> 32) as u32, self.place as u32);
@@ -237,6 +246,7 @@ mod tests {
     fn place_and_flags_keep_apart() {
         let mut record = Record::new(Uid([1, 2]), NameId(3), 0x00FF_FFFF, ResourceId(255));
         record.set(Flag::Drained, true);
+        record.set_group(200);
         let places = [
             Place::Root { point: u64::MAX },
             Place::Child { parent: Slot(7), link: u32::MAX },
@@ -247,6 +257,7 @@ mod tests {
             record.set_place(place);
             assert_eq!(record.place(), place);
             assert!(record.is(Flag::Drained) && !record.is(Flag::Uuid) && !record.is_vacant());
+            assert_eq!(record.group(), 200);
         }
         assert_eq!((record.namespace(), record.resource()), (0x00FF_FFFF, ResourceId(255)));
     }

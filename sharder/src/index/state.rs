@@ -16,6 +16,7 @@ use super::{
     record::{Flag, Place, Record, ResourceId, ShardValue, Slot, Uid},
     table::Table,
 };
+use crate::groups::Groups;
 
 /// Removals between two looks for gaps among the names.
 const REMOVALS: usize = 4096;
@@ -25,6 +26,7 @@ const MAX_SHARDS: u32 = u16::MAX as u32 - 1;
 pub(super) struct State {
     pub(super) kinds: Vec<Kind>,
     pub(super) labels: RingLabels,
+    groups: Groups,
     pub(super) table: Table,
     pub(super) names: Names,
     pub(super) families: Families,
@@ -44,7 +46,7 @@ enum Follows {
 }
 
 impl State {
-    pub(super) fn new(kinds: Vec<Kind>, labels: RingLabels, selection: Selection) -> Self {
+    pub(super) fn new(kinds: Vec<Kind>, labels: RingLabels, groups: Groups, selection: Selection) -> Self {
         Self {
             table: Table::new(kinds.len()),
             names: Names::default(),
@@ -56,6 +58,7 @@ impl State {
             removals: 0,
             kinds,
             labels,
+            groups,
         }
     }
 
@@ -109,6 +112,7 @@ impl State {
         record.set(Flag::HasLabels, seen.labels.is_some());
         record.set(Flag::Drained, drain.is_some());
         record.set(Flag::ControllerUnknown, may_be_served_later);
+        record.set_group(self.groups.of(seen.labels.as_ref()).0);
         let after = *record;
         match drain {
             None => drop(self.drains.remove(&slot)),

@@ -72,7 +72,11 @@ pub(super) fn index() -> (Arc<Index>, Arc<Mutex<Told>>, Selected) {
     let (told, selected) = (Arc::<Mutex<Told>>::default(), Selected::default());
     let known = Arc::clone(&selected);
     let selection = move |namespace: &str| known.lock().get(namespace).copied().unwrap_or(Some(true));
-    (Index::new(kinds(), labels(), Box::new(selection), Box::new(Arc::clone(&told))), told, selected)
+    (
+        Index::new(kinds(), (labels(), Groups::default()), Box::new(selection), Box::new(Arc::clone(&told))),
+        told,
+        selected,
+    )
 }
 
 /// Shows an object in a feed.
@@ -136,7 +140,7 @@ fn a_root_that_is_placed_by_a_label_moves_with_its_value() {
     let mut kinds = kinds();
     kinds[0].placed_by = PlacedBy::Label("team".to_owned());
     let told = Arc::<Mutex<Told>>::default();
-    let index = Index::new(kinds, labels(), Box::new(|_| Some(true)), Box::new(Arc::clone(&told)));
+    let index = Index::new(kinds, (labels(), Groups::default()), Box::new(|_| Some(true)), Box::new(Arc::clone(&told)));
     let mut seen = object(("o", &uuid(1)), 7, Some("a"), None);
     let mut point_of = |version: u64, team: Option<&str>| {
         let labels = seen.labels.get_or_insert_default();

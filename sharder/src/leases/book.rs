@@ -10,7 +10,7 @@ use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use kube::runtime::watcher::Event;
 use ringside_ring::{
     Controller, Members, Moment, ResourceVersion, RingName, ShardName, Weight,
-    labels::{LEASE_ADMITTED, LEASE_INSTANCE, LEASE_RING, LEASE_RING_GENERATION, LEASE_STATE},
+    labels::{LEASE_ADMITTED, LEASE_GROUP, LEASE_INSTANCE, LEASE_RING, LEASE_RING_GENERATION, LEASE_STATE},
     lease::{
         Judgement, LeaseFacts, LeaseOwner, SHARDER_HOLDER, ShardState, annotation, duration_fault, fault, holder, judge,
     },
@@ -74,6 +74,11 @@ impl Observed {
     /// How much of the objects it gets. What can't be read counts as 1: a typing error must not empty the shard.
     pub(super) fn weight(&self) -> Weight {
         self.weight.clone().unwrap_or_default()
+    }
+
+    /// The group of shards that it is of.
+    pub(super) fn group(&self) -> Option<&str> {
+        annotation(&self.lease, LEASE_GROUP).filter(|group| !group.is_empty())
     }
 
     /// Whether its shard has read this annotation as it is now.
@@ -340,7 +345,11 @@ impl Book {
             let members: Members = shards.into_iter().collect();
             let unstable = self.returns.unstable().filter(|(_, of)| *of == ring);
             let unstable = unstable.filter_map(|(key, _)| key.name.parse().ok()).collect();
-            let members = members.sharing(names.shared(&ring, |_| true)).with_unstable(unstable);
+            let grouped = names.counting().filter(|(_, seen)| seen.ring == ring);
+            let grouped = grouped.filter_map(|(_, seen)| Some((seen.shard.clone(), seen.group()?.to_owned())));
+            let grouped = self.vanished.groups(&ring).chain(grouped).collect();
+            let members = members.sharing(names.shared(&ring, |_| true)).with_groups(grouped);
+            let members = members.with_unstable(unstable);
             (ring, members)
         };
         Some(rings.into_iter().map(members).collect())
@@ -517,12 +526,12 @@ fn key_of(lease: &Lease) -> Option<LeaseKey> {
 type Facts<'a> =
     (&'a RingName, &'a LeaseFacts, LeaseOwner, &'a Result<Weight, InvalidWeight>, Option<String>, Told<'a>);
 
-/// The instance, what it was told, what of it it has read, and whether its controller is absent.
-type Told<'a> = ([Option<&'a str>; 3], [bool; 2], bool);
+/// The instance, what it was told, its group, what it has read of what it was told, and whether its controller is absent.
+type Told<'a> = ([Option<&'a str>; 4], [bool; 2], bool);
 
 fn facts_of(observed: &Observed) -> Facts<'_> {
     let Observed { ring, facts, owner, weight, lease, .. } = observed;
-    let told = [LEASE_INSTANCE, LEASE_ADMITTED, LEASE_RING_GENERATION].map(|mark| annotation(lease, mark));
+    let told = [LEASE_INSTANCE, LEASE_ADMITTED, LEASE_RING_GENERATION, LEASE_GROUP].map(|mark| annotation(lease, mark));
     let has_read = [LEASE_ADMITTED, LEASE_RING_GENERATION].map(|mark| observed.has_read(mark));
     (ring, facts, *owner, weight, duration_fault(lease), (told, has_read, observed.absent.is_some()))
 }

@@ -33,6 +33,7 @@ pub(super) struct Vanished {
 struct Last {
     shard: ShardName,
     weight: Weight,
+    group: Option<String>,
     until: Moment,
 }
 
@@ -59,7 +60,8 @@ impl Vanished {
         if let Some(until) = vanished_until(&last.facts, now) {
             let (namespace, shard, ring) = (&key.namespace, &last.shard, &last.ring);
             tracing::warn!(%ring, %shard, namespace, "the Lease of a shard that held it vanished; giving the shard time to notice");
-            let last_seen = Last { shard: shard.clone(), weight: last.weight(), until };
+            let (shard, weight, group) = (shard.clone(), last.weight(), last.group().map(str::to_owned));
+            let last_seen = Last { shard, weight, group, until };
             self.shards.insert((key.clone(), ring.clone()), last_seen);
         } else if self.unknown_until.is_some_and(|until| now < until) {
             self.gone.insert((last.ring.clone(), last.shard.clone()));
@@ -96,5 +98,11 @@ impl Vanished {
     /// The shards with their rings and weights.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&RingName, &ShardName, Weight)> {
         self.shards.iter().map(|((_, ring), last)| (ring, &last.shard, last.weight))
+    }
+
+    /// The groups of a ring's shards that are of one.
+    pub(super) fn groups(&self, ring: &RingName) -> impl Iterator<Item = (ShardName, String)> {
+        let of_ring = self.shards.iter().filter(move |((_, of), _)| of == ring);
+        of_ring.filter_map(|(_, last)| Some((last.shard.clone(), last.group.clone()?)))
     }
 }

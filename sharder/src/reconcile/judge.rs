@@ -8,7 +8,7 @@ use crate::{
     fence::Fences,
     index::{Object, Objects, Observer, ResourceId, Role, Selected, Shard, Slot},
     queue::{limiter::Priority, work::Queue},
-    snapshot::{Main, Snapshot},
+    snapshot::{Main, Place, Snapshot},
     target::Target,
 };
 use arc_swap::ArcSwap;
@@ -130,7 +130,7 @@ impl Judge {
             Shard::Named(shard) => Some(shard),
             Shard::Unnamed => return Action::Keep,
         };
-        let (holder, covered) = (snapshot.view.holder(shard), self.covers(root, main));
+        let (holder, covered) = (snapshot.holder(shard), self.covers(root, main));
         let drain = root.drain().map(|_| match shard {
             None => Drain::InTime,
             Some(shard) => self.drain(&snapshot, main, shard, self.age(root), covered),
@@ -141,20 +141,25 @@ impl Judge {
             let mut followers = objects.followers(root.slot).into_iter().filter_map(|member| objects.get(member.slot));
             followers.any(|member| member.selected() == Selected::Yes && !member.is_with(shard))
         });
-        let object = decide::Object { key, holder, drain, covered };
-        decide(&object, Family { is_apart }, &snapshot.view).named(&snapshot.view)
+        let (object, view) = (decide::Object { key, holder, drain, covered }, snapshot.view(root.group()));
+        decide(&object, Family { is_apart }, view).named(view)
     }
 
-    /// What is next for a root as it was read, by the point of its key.
-    pub(super) fn next_of(&self, main: &Main, (target, key): (&Target, u64), covered: Covered) -> Action<ShardName> {
+    /// What is next for a root as it was read.
+    pub(super) fn next_of(
+        &self,
+        main: &Main,
+        (target, place): (&Target, Place),
+        covered: Covered,
+    ) -> Action<ShardName> {
         let snapshot = self.view.load();
-        let holder = snapshot.view.holder(target.shard.as_deref());
+        let holder = snapshot.holder(target.shard.as_deref());
         let drain = target.drain.as_ref().map(|id| match &target.shard {
             None => Drain::InTime,
             Some(shard) => self.drain(&snapshot, main, shard, self.drains.age(&target.uid, id), covered),
         });
-        let object = decide::Object { key, holder, drain, covered };
-        decide(&object, Family::default(), &snapshot.view).named(&snapshot.view)
+        let (object, view) = (decide::Object { key: place.key, holder, drain, covered }, snapshot.view(place.group));
+        decide(&object, Family::default(), view).named(view)
     }
 
     /// How far a drain of this age is. Outside the ring the API server's fence does not stand.

@@ -32,7 +32,7 @@ use crate::{
     probe::Verdicts,
     queue::moves::Moves,
     resources::{Object, Resource},
-    snapshot::{Main, Snapshot},
+    snapshot::{Main, Place, Snapshot},
     target::Target,
     writes::{Answers, Writes},
 };
@@ -124,7 +124,12 @@ impl Ring {
         let judge = Arc::new(judge);
         let (namespaces, selector) = (tools.namespaces.clone(), snapshot.namespaces.clone());
         let selection = Box::new(move |namespace: &str| namespaces.is_selected(&selector, namespace));
-        let index = Index::new(kinds.clone(), labels.clone(), selection, Box::new(Watching(judge.clone())));
+        let index = Index::new(
+            kinds.clone(),
+            (labels.clone(), snapshot.groups.clone()),
+            selection,
+            Box::new(Watching(judge.clone())),
+        );
         let sources = Sources::new(index.clone(), tools.watches.clone(), tools.leases.went_back());
         let sources = Arc::new(Mutex::new(sources));
         let answers = Shown { index: index.clone(), sources: sources.clone(), kinds: kinds.clone() };
@@ -217,13 +222,14 @@ impl Ring {
 
     /// What is next for a root as it was read; nothing where it is none any more.
     pub(super) fn next_of(&self, main: &Main, target: &Target, covered: Covered) -> Action<ShardName> {
-        let point = self.id(&main.resource.id).and_then(|resource| {
-            self.index.read(|objects| match objects.find(resource, &target.uid)?.role() {
-                Role::Root { point } => Some(point),
-                Role::Child { .. } | Role::Waiting | Role::Lone { .. } => None,
+        let place = self.id(&main.resource.id).and_then(|resource| {
+            self.index.read(|objects| {
+                let object = objects.find(resource, &target.uid)?;
+                let Role::Root { point: key } = object.role() else { return None };
+                Some(Place { key, group: object.group() })
             })
         });
-        point.map_or(Action::Keep, |point| self.judge.next_of(main, (target, point), covered))
+        place.map_or(Action::Keep, |place| self.judge.next_of(main, (target, place), covered))
     }
 
     /// Decides about all roots again, as the shards are others.

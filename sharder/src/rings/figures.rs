@@ -71,7 +71,9 @@ pub(super) fn figures(snapshot: &Snapshot, distribution: Distribution, drains: &
             (shard.to_string(), OfShard { objects, weight: weight.into() })
         })
         .collect();
-    measured.max_to_mean = shards.as_ref().and_then(|shards| max_to_mean(shards, snapshot.hash_ring()));
+    // Groups are not to have as much as each other.
+    let among_all = shards.as_ref().filter(|_| snapshot.groups.is_empty());
+    measured.max_to_mean = among_all.and_then(|shards| max_to_mean(shards, snapshot.hash_ring()));
     let controlled: BTreeSet<_> = snapshot.mains.iter().flat_map(|main| &main.controlled).map(|of| &of.id).collect();
     measured.lone = lone.into_iter().filter(|(resource, _)| controlled.contains(resource)).collect();
     figures.lone = (measured.lone.len() == controlled.len()).then(|| measured.lone.clone());

@@ -12,7 +12,7 @@ const LONGEST_PREFIX: usize = 253;
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn parse(selector: &LabelSelector) -> Result<Selector, String> {
+pub(crate) fn parse(selector: &LabelSelector) -> Result<Selector, String> {
     for (key, value) in selector.match_labels.iter().flatten() {
         check_key(key)?;
         check_value(value)?;

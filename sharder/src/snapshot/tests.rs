@@ -30,7 +30,7 @@ pub(crate) fn resource(group: &str, kind: &str, plural: &str) -> Arc<Resource> {
 /// The key of an object of this name in namespace `default`.
 pub(crate) fn key_of(main: &Main, name: &str) -> PartitionKey {
     let (name, namespace) = (Some(name.to_owned()), Some("default".to_owned()));
-    main.key(&ObjectMeta { name, namespace, ..ObjectMeta::default() })
+    main.resource.key(&ObjectMeta { name, namespace, ..ObjectMeta::default() }, &main.placed_by)
 }
 
 pub(crate) fn catalog() -> Catalog {

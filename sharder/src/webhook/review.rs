@@ -3,13 +3,13 @@
 use json_patch::Patch;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use ringside_ring::{
-    Ownership, PartitionKey, ShardName,
+    Ownership, ShardName,
     handover::{Verdict, review},
     patch,
 };
 
 use super::request::{Odd, Request};
-use crate::snapshot::{Main, Snapshot};
+use crate::snapshot::{Main, Place, Snapshot};
 
 /// The decision on a write.
 #[derive(Debug, PartialEq)]
@@ -63,18 +63,18 @@ pub(super) fn decide<'a>(request: &'a Request, snapshot: &'a Snapshot) -> Decisi
 
 /// The decision once the owner is known, and the shard that works on it at this moment.
 ///
-/// Where there is none, a new object goes to where the owner will be placed, by its key if that is known. One that is there
+/// Where there is none, a new object goes to where the owner will be placed, if that is known. One that is there
 /// already is left: the controller moves it together with its owner, in the right order.
 pub(super) fn followed<'a>(
     request: &Request,
     snapshot: &Snapshot,
-    (main, key): (&Main, Option<PartitionKey>),
+    (main, place): (&Main, Option<Place>),
     live: Option<ShardName>,
 ) -> Decision<'a> {
     if snapshot.withholds(main) {
         return Decision::Leave;
     }
-    let placed = || snapshot.shard_for_new(main, &key?);
+    let placed = || snapshot.shard_for_new(main, place?);
     match live.or_else(|| request.creates().then(placed).flatten()) {
         Some(shard) => give(request, snapshot, &shard),
         None => Decision::Leave,
@@ -85,7 +85,7 @@ fn place<'a>(request: &Request, snapshot: &Snapshot, main: &Main) -> Decision<'a
     // Without a name there is no key yet: the controller assigns the object once it exists.
     let Some(object) = request.placed() else { return Decision::Leave };
     // Without a shard for it at the moment, the controller assigns it later.
-    match snapshot.shard_for_new(main, &main.key(&object)) {
+    match snapshot.shard_for_new(main, snapshot.place_of(main, &object)) {
         Some(shard) => give(request, snapshot, &shard),
         None => Decision::Leave,
     }

@@ -294,9 +294,9 @@ impl Reviewer {
         };
         let (ring, namespace, owner) = (&snapshot.ring, request.namespace(), &controller.name);
         tracing::warn!(%ring, namespace, owner, fault, "can't tell who works on the owner of an object");
-        // By its key, where that is known; else a pass of the controller finds it.
-        let key = |owner: &Owner<'_>| owner.key(request.namespace());
-        known.map_or(Decision::Leave, |owner| followed(request, snapshot, (owner.main, key(&owner)), None))
+        // Where its owner belongs, if that is known; else the controller finds it.
+        let place = |owner: &Owner<'_>| owner.place(snapshot, request.namespace());
+        known.map_or(Decision::Leave, |owner| followed(request, snapshot, (owner.main, place(&owner)), None))
     }
 
     /// Decides by the owner of a controlled object. One that has just been let go of gets its next shard in a moment: a
@@ -314,9 +314,9 @@ impl Reviewer {
         let owner = known.insert(owner);
         loop {
             let found = self.read_owner(snapshot, owner, namespace).await?;
-            let key = match &found {
-                Some(found) => Some(owner.main.key(&found.metadata)),
-                None => owner.key(namespace),
+            let place = match &found {
+                Some(found) => Some(snapshot.place_of(owner.main, &found.metadata)),
+                None => owner.place(snapshot, namespace),
             };
             let found = found.map(|found| Target::of(&found.metadata, &snapshot.labels));
             let live = match &found {
@@ -326,7 +326,7 @@ impl Reviewer {
             let between = found.is_some_and(|found| found.shard.is_none());
             let comes = between && !snapshot.withholds(owner.main) && !snapshot.is_vacant();
             if !(comes && request.creates()) {
-                return Ok(followed(request, snapshot, (owner.main, key), live));
+                return Ok(followed(request, snapshot, (owner.main, place), live));
             }
             tokio::time::sleep(BETWEEN_OWNERS).await;
         }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api,
     api::{DynamicObject, Patch, PatchParams},
 };
-use ringside_e2e::{eventually::eventually, plain_shard::Acknowledger};
-use ringside_ring::ClusterRing;
+use ringside_e2e::{eventually::eventually, plain_shard::Acknowledger, system::NAMESPACE};
+use ringside_ring::{ClusterRing, labels::LEASE_GROUP};
 use serde_json::{Value, json};
 
 use crate::resources::fixture::{DEADLINE, Fixture, Objects, Owner, config_maps, entry, home, secrets, team};
@@ -108,6 +109,45 @@ pub(crate) async fn by_namespace_or_annotation(fixture: &Fixture) {
     })
     .await
     .unwrap();
+}
+
+/// Objects of a group go to its shards, and all others to those of none.
+pub(crate) async fn by_group(fixture: &Fixture) {
+    fixture.namespace("grouped", "grouped").await;
+    let ring = fixture.ring("grouped", json!([entry(&config_maps(), &[&secrets()])]), team("grouped")).await;
+    let shards = ring.join(3).await;
+    let _acknowledger = Acknowledger::start(&fixture.client(), &ring.labels, &config_maps(), |_| true);
+    let own = shards[2].name().as_str();
+    let (objects, children) =
+        (ring.objects(&config_maps(), Some("grouped")), ring.objects(&secrets(), Some("grouped")));
+    let groups = json!([{"name": "big", "selector": {"matchLabels": {"tenant": "big"}}}]);
+    ring.change(json!({"groups": groups})).await;
+    ring.until_ready_is("False", "group 'big' has 0 of 1 shards").await;
+    let big = json!({"labels": {"tenant": "big"}});
+    objects.create_with("waits", big.clone()).await;
+    let leases: Api<Lease> = Api::namespaced(fixture.client(), NAMESPACE);
+    let mark = |group: Value| Patch::Merge(json!({"metadata": {"annotations": {LEASE_GROUP: group}}}));
+    leases.patch(own, &PatchParams::default(), &mark(json!("big"))).await.unwrap();
+    ring.until_ready_is("True", "").await;
+    assert_eq!(objects.until_owned("waits").await, own);
+    for number in 0..6 {
+        let (large, small) = (format!("large-{number}"), format!("small-{number}"));
+        let owner = objects.create_with(&large, big.clone()).await;
+        children.create_under(&large, &owner).await;
+        objects.create(&small).await;
+        assert_eq!((objects.until_owned(&large).await, children.until_owned(&large).await), (own.into(), own.into()));
+        assert_ne!(objects.until_owned(&small).await, own);
+    }
+    // It is of the group no more, and goes with its child.
+    annotate(&objects, "large-0", json!({"labels": {"tenant": null}})).await;
+    for objects in [&objects, &children] {
+        let is_out = |(shard, drain): &Owner| drain.is_none() && shard.as_ref().is_some_and(|shard| shard != own);
+        objects.until("large-0", "leaves the group's shard", is_out).await;
+    }
+    // A group without shards keeps what it has where it is.
+    leases.patch(own, &PatchParams::default(), &mark(Value::Null)).await.unwrap();
+    ring.until_ready_is("False", "group 'big' has 0 of 1 shards").await;
+    assert_eq!(objects.owner("large-1").await, (Some(own.to_owned()), None));
 }
 
 /// What no key is, the API server refuses; what it can't judge, the ring tells.

@@ -6,18 +6,19 @@ use futures::TryStreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Client, api::ListParams};
 use ringside_ring::{
-    Ownership, PartitionKey, ShardName,
+    Ownership, ShardName,
     cluster_ring::GroupResource,
     decide::{Action, Covered, Drain, Family, Object, decide},
 };
 
 use super::Forecast;
 use crate::{
+    groups::GroupId,
     leftovers::Leftovers,
     owners::owner,
     pages::{PAGE, pages_of, pages_with},
     resources::{Resource, Unusable},
-    snapshot::{Main, Snapshot},
+    snapshot::{Main, Place, Snapshot},
     target::Target,
 };
 
@@ -62,16 +63,15 @@ struct Places {
 impl Counting<'_> {
     async fn objects(&self, main: &Main, forecast: &mut Forecast) -> Result<(), kube::Error> {
         let (resource, labels) = (&main.resource, self.snapshot.labels.clone());
-        let of = main.clone();
-        let keep = move |object: &ObjectMeta| (Target::of(object, &labels), of.key(object));
+        let keep = |object: &ObjectMeta| (Target::of(object, &labels), self.snapshot.place_of(main, object));
         let mut pages = std::pin::pin!(pages_with(resource.objects(self.client, None), page(), keep));
         while let Some(page) = pages.try_next().await? {
-            for (object, key) in page {
+            for (object, place) in page {
                 if self.selects(&object) {
-                    let (next, to) = self.next(&object, &key);
+                    let (next, to) = self.next(&object, place);
                     forecast.object(&resource.id, &object, (&next, to.as_ref()));
                 } else {
-                    forecast.leaver(&resource.id, &object, &self.decide(&object, key.point(), Covered::Leaving));
+                    forecast.leaver(&resource.id, &object, &self.decide(&object, place, Covered::Leaving));
                 }
             }
         }
@@ -79,22 +79,22 @@ impl Counting<'_> {
     }
 
     /// What is done next with an object, and the shard that it is with after all that follows from that.
-    fn next(&self, object: &Target, key: &PartitionKey) -> (Action<ShardName>, Option<ShardName>) {
-        let next = self.decide(object, key.point(), Covered::InRing);
+    fn next(&self, object: &Target, place: Place) -> (Action<ShardName>, Option<ShardName>) {
+        let next = self.decide(object, place, Covered::InRing);
         let to = match &next {
             Action::Assign { to, .. } => Some(to.clone()),
             Action::Keep | Action::Stay => object.shard.as_ref().and_then(|shard| shard.parse().ok()),
             Action::NoShard => None,
-            _ => self.snapshot.receiver(key).cloned(),
+            _ => self.snapshot.receiver(place).cloned(),
         };
         (next, to)
     }
 
     /// What the deadline of a drain would do later is nothing of today.
-    fn decide(&self, object: &Target, key: u64, covered: Covered) -> Action<ShardName> {
-        let (view, ownership) = (&self.snapshot.view, object.ownership());
+    fn decide(&self, object: &Target, place: Place, covered: Covered) -> Action<ShardName> {
+        let (view, ownership) = (self.snapshot.view(place.group), object.ownership());
         let object = Object {
-            key,
+            key: place.key,
             holder: view.holder(ownership.shard),
             drain: ownership.drain.map(|_| Drain::InTime),
             covered,
@@ -145,19 +145,16 @@ impl Counting<'_> {
     ) -> Result<Option<Places>, kube::Error> {
         let (snapshot, namespace) = (self.snapshot, child.namespace.as_deref());
         let Some(owner) = owner(self.client, snapshot, &kind.id, controller, namespace).await? else { return Ok(None) };
-        let home = |key: &PartitionKey| snapshot.hash_ring().owner(key).cloned();
-        if let Some(key) = owner.key(namespace).filter(|key| snapshot.view.settles_at(key.point()).is_some()) {
-            return Ok(home(&key).map(|home| Places { owner: Some(home.clone()), home }));
+        let home = |place: Place| snapshot.home(place).cloned();
+        let known = owner.place(snapshot, namespace);
+        if let Some(place) = known.filter(|place| snapshot.view(place.group).settles_at(place.key).is_some()) {
+            return Ok(home(place).map(|home| Places { owner: Some(home.clone()), home }));
         }
-        let found = owner
-            .read(self.client, namespace)
-            .await?
-            .map(|found| (Target::of(&found.metadata, &snapshot.labels), owner.main.key(&found.metadata)));
-        let Some(home) = found.as_ref().map(|(_, key)| key.clone()).or(owner.key(namespace)).and_then(|key| home(&key))
-        else {
-            return Ok(None);
-        };
-        let owner = found.and_then(|(found, key)| self.next(&found, &key).1);
+        let found = owner.read(self.client, namespace).await?.map(|found| {
+            (Target::of(&found.metadata, &snapshot.labels), snapshot.place_of(owner.main, &found.metadata))
+        });
+        let Some(home) = found.as_ref().map(|(_, place)| *place).or(known).and_then(home) else { return Ok(None) };
+        let owner = found.and_then(|(found, place)| self.next(&found, place).1);
         Ok(Some(Places { home, owner }))
     }
 
@@ -181,7 +178,9 @@ impl Counting<'_> {
         let mut pages = std::pin::pin!(self.pages(resource));
         while let Some(page) = pages.try_next().await? {
             for object in page {
-                let of_main = || self.decide(&object, 0, Covered::Leaving);
+                // It belongs nowhere.
+                let nowhere = Place { key: 0, group: GroupId::default() };
+                let of_main = || self.decide(&object, nowhere, Covered::Leaving);
                 let next = if is_main { of_main() } else { released(&object) };
                 forecast.leaver(&resource.id, &object, &next);
             }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use ringside_ring::{
-    labels::{LEASE_CONTROLLER, LEASE_WEIGHT},
+    labels::{LEASE_CONTROLLER, LEASE_GROUP, LEASE_WEIGHT},
     lease::SHARDER_HOLDER,
 };
 use serde_json::json;
@@ -410,6 +410,27 @@ fn only_leases_in_the_namespaces_of_the_ring_are_shards() {
     assert_eq!(state(&book, "c", 22), None);
     assert!(confined(&mut book, &[], 23));
     assert_eq!((state(&book, "b", 14), faults(&book).len()), (Some(ShardState::Ready), 0));
+}
+
+#[test]
+fn a_shard_is_of_its_group_until_it_is_gone_also_without_its_lease() {
+    let of_group = |version, group: &str| {
+        let mut lease = lease("a", "a", 0, version);
+        lease.metadata.annotations.get_or_insert_default().insert(LEASE_GROUP.to_owned(), group.to_owned());
+        lease
+    };
+    let groups = |book: &Book| {
+        let members = book.members(at(0), Moment::default()).unwrap().remove("example");
+        members.unwrap_or_default().groups().values().cloned().collect::<Vec<_>>()
+    };
+    let mut book = book([of_group(1, "big")], at(0));
+    assert_eq!(groups(&book), ["big"]);
+    assert_eq!(book.apply(Event::Apply(of_group(2, "small")), at(0)), Change::Membership);
+    assert_eq!(groups(&book), ["small"]);
+    book.apply(Event::Delete(of_group(2, "small")), at(1));
+    assert_eq!(groups(&book), ["small"], "it may be working");
+    book.expire(at(100));
+    assert_eq!(groups(&book), [""; 0]);
 }
 
 #[test]

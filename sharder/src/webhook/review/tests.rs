@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use ringside_ring::{cluster_ring::GroupResource, lease::ShardState};
+use ringside_ring::{PartitionKey, cluster_ring::GroupResource, lease::ShardState};
 use serde_json::{Value, json};
 
 use super::*;
@@ -48,10 +48,10 @@ fn owned(mut object: Value) -> Value {
 }
 
 /// The owner that a child is to follow.
-fn owner<'a>(child: &Request, snapshot: &'a Snapshot) -> (&'a Main, Option<PartitionKey>) {
+fn owner<'a>(child: &Request, snapshot: &'a Snapshot) -> (&'a Main, Option<Place>) {
     let Decision::Follow(controller) = decide(child, snapshot) else { panic!("a child") };
     let owner = Owner { main: &snapshot.mains[0], reference: controller.clone() };
-    (owner.main, owner.key(Some("default")))
+    (owner.main, owner.place(snapshot, Some("default")))
 }
 
 fn request(review: &Value) -> Request {
