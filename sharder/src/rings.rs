@@ -19,6 +19,7 @@ mod announce;
 mod figures;
 mod label_policy;
 mod reconcile;
+mod report;
 mod status;
 mod webhook_configuration;
 

@@ -30,7 +30,8 @@ use crate::{
     webhook::{
         Injector, Room, ServingIdentity,
         certificates::{self, Lifetimes, follow_files, server_names},
-        server::{ENDS_WITHIN, Reviewer, serve},
+        reviewer::Reviewer,
+        server::{ENDS_WITHIN, serve},
     },
     writes::AllWrites,
 };

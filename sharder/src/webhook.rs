@@ -17,6 +17,7 @@ mod owner_reads;
 mod request;
 mod response;
 mod review;
+pub(crate) mod reviewer;
 pub(crate) mod server;
 
 pub(crate) use body::Room;

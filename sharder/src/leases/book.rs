@@ -9,119 +9,25 @@ use std::{
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use kube::runtime::watcher::Event;
 use ringside_ring::{
-    Controller, Members, Moment, ResourceVersion, RingName, ShardName, Weight,
-    labels::{LEASE_ADMITTED, LEASE_GROUP, LEASE_INSTANCE, LEASE_RING, LEASE_RING_GENERATION, LEASE_STATE},
-    lease::{
-        Judgement, LeaseFacts, LeaseOwner, SHARDER_HOLDER, ShardState, annotation, duration_fault, fault, holder, judge,
-    },
-    members::Member,
-    weight::InvalidWeight,
+    Controller, Moment, RingName, ShardName, Weight,
+    labels::LEASE_RING,
+    lease::{LeaseFacts, LeaseOwner, SHARDER_HOLDER, ShardState, holder},
 };
 
-use super::{
-    hold::Holds,
-    names::{Names, instance},
-    refusals::Refusals,
-    returns::Returns,
-    vanished::Vanished,
-};
+use super::{hold::Holds, refusals::Refusals, returns::Returns, vanished::Vanished};
 
 mod holding;
+mod members;
+mod observed;
+
+pub(super) use self::observed::{Observed, state_label};
+use self::observed::{facts_of, is_older};
 
 /// Where a Lease is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LeaseKey {
     pub(super) namespace: String,
     pub(super) name: String,
-}
-
-/// A shard Lease with what was observed of it.
-#[derive(Clone, Debug)]
-pub(super) struct Observed {
-    pub(super) ring: RingName,
-    pub(super) shard: ShardName,
-    pub(super) facts: LeaseFacts,
-    pub(super) owner: LeaseOwner,
-    pub(super) weight: Result<Weight, InvalidWeight>,
-    /// When its controller was first seen to be absent, on the clock that does not step and for people; none while it works.
-    pub(super) absent: Option<(Moment, Timestamp)>,
-    /// When its spec was last seen to change, or it was first seen.
-    pub(super) changed: Moment,
-    /// Whether a judge before had found it late when it was first seen, and it has not been renewed since.
-    late_before: bool,
-    /// Whether an answer of the API server was older than this: overtaken by the watch, as may be once.
-    contradicted: bool,
-    /// The Lease over which its shard wrote its last renewal, so that it had read this.
-    read: Option<Arc<Lease>>,
-    pub(super) lease: Arc<Lease>,
-}
-
-impl Observed {
-    /// Its state, by what this replica itself observed; `led_since`: for a replica that leads since then.
-    ///
-    /// An outage of the API server ends with a new leader, too, and then no shard has renewed. So the first half duration of a
-    /// leader makes no Lease uncertain.
-    pub(super) fn judge(&self, now: Moment, led_since: Moment) -> Judgement {
-        let duration = self.facts.duration;
-        judge(&self.facts, self.changed.max(led_since - (duration + duration / 2)), now)
-    }
-
-    /// The state that its label tells people.
-    pub(super) fn state_label(&self) -> Option<&str> {
-        state_label(&self.lease)
-    }
-
-    /// How much of the objects it gets. What can't be read counts as 1: a typing error must not empty the shard.
-    pub(super) fn weight(&self) -> Weight {
-        self.weight.clone().unwrap_or_default()
-    }
-
-    /// The group of shards that it is of.
-    pub(super) fn group(&self) -> Option<&str> {
-        annotation(&self.lease, LEASE_GROUP).filter(|group| !group.is_empty())
-    }
-
-    /// Whether its shard has read this annotation as it is now.
-    pub(super) fn has_read(&self, mark: &str) -> bool {
-        let now = annotation(&self.lease, mark);
-        now.is_some() && self.read.as_deref().is_some_and(|read| annotation(read, mark) == now)
-    }
-
-    fn is_same_lease(&self, other: &Self) -> bool {
-        self.lease.metadata.uid == other.lease.metadata.uid
-    }
-
-    /// Whether `self` was seen by somebody who looked into the past: a write's answer overtakes the watch,
-    /// and another API server may lag. Taking it would bring a dead shard back to life for a moment.
-    fn is_older_than(&self, other: &Self) -> bool {
-        is_older(&self.lease, &other.lease)
-    }
-
-    /// What is known of a Lease that was seen as `self` when it was known as `known`, or before time went back.
-    fn after(mut self, known: &Self, time_went_back: bool) -> Self {
-        if self.is_older_than(known) && !time_went_back {
-            return known.clone();
-        }
-        self.absent = self.absent.map(|now| known.absent.unwrap_or(now));
-        // Metadata is no sign of life: the state label is written by the sharder itself.
-        if self.is_same_lease(known) && self.lease.spec == known.lease.spec {
-            self.changed = known.changed;
-            self.late_before = known.late_before;
-            self.read = known.read.clone();
-        } else {
-            self.late_before = false;
-            self.read = (self.is_same_lease(known) && self.facts.held_by_shard).then(|| known.lease.clone());
-        }
-        self
-    }
-
-    /// Its state for whoever places objects: nobody waits for this one's judgement of a shard that others found to be late.
-    fn state(&self, now: Moment, since: Moment) -> ShardState {
-        match self.judge(now, since).state {
-            ShardState::Ready if self.late_before => ShardState::Expired,
-            state => state,
-        }
-    }
 }
 
 /// What an event changed.
@@ -291,85 +197,11 @@ impl Book {
         true
     }
 
-    /// Which Leases with the label of a ring are not as a shard's should be, for people.
-    pub(super) fn faults(&self, ring: &RingName, now: Moment) -> impl Iterator<Item = String> {
-        let of_ring = self.leases.iter().filter(move |(_, seen)| seen.ring == *ring);
-        let refused = |key: &LeaseKey| {
-            let why = self.refusals.why(key)?;
-            Some(format!("Lease '{}/{}': the sharder can't write to it: {why}", key.namespace, key.name))
-        };
-        let known = of_ring.filter_map(move |(key, seen)| {
-            fault(&seen.lease, seen.owner, self.has_shards_in(&seen.ring, &key.namespace)).or_else(|| refused(key))
-        });
-        // Those that the sharder can't make, so that objects wait.
-        let missing = self.missing(now).into_iter().filter(move |(of, _)| of == ring);
-        known.chain(missing.filter_map(move |(_, key)| refused(&key)))
-    }
-
     /// Takes in how a write to a Lease went; returns whether that is news to people.
     pub(super) fn wrote(&mut self, key: &LeaseKey, refused: Option<String>, now: Moment) -> bool {
         let wanted = |key: &LeaseKey| self.holds.wanted(now).any(|(_, shard)| *shard == key.name);
         self.refusals.keep_only(|known| self.leases.contains_key(known) || wanted(known));
         self.refusals.wrote(key, refused, now)
-    }
-
-    /// The shards of each ring for a judge that has been watching since `since`; `None` before the first list has ended.
-    ///
-    /// Which of them are available follows from the Leases alone, not from `now`: an uncertain shard is available
-    /// until its Lease was acquired. So all replicas agree on what belongs to whom, whenever they started to watch. Which
-    /// are ready they may see a moment apart.
-    pub(super) fn members(&self, now: Moment, since: Moment) -> Option<BTreeMap<RingName, Members>> {
-        self.complete.then_some(())?;
-        let mut rings: BTreeMap<RingName, BTreeMap<ShardName, Member>> = BTreeMap::new();
-        let mut count = |ring: &RingName, shard: &ShardName, member: Member| {
-            let known = rings.entry(ring.clone()).or_default().entry(shard.clone()).or_insert(member);
-            // More than one process may work under this name: it is there as long as one of them holds its Lease.
-            if (member.state, member.controller) < (known.state, known.controller) {
-                *known = member;
-            }
-        };
-        let names = self.names();
-        for (_, observed) in names.counting() {
-            let controller = if observed.absent.is_some() { Controller::Absent } else { Controller::Working };
-            let member = Member { state: observed.state(now, since), weight: observed.weight(), controller };
-            count(&observed.ring, &observed.shard, member);
-        }
-        for (ring, shard, weight) in self.vanished.iter() {
-            count(ring, shard, Member { state: ShardState::Expired, weight, controller: Controller::Working });
-        }
-        let members = |(ring, mut shards): (RingName, BTreeMap<ShardName, Member>)| {
-            // What it has goes to others at the usual pace.
-            for name in names.shared(&ring, |seen| instance(&seen.lease).is_none()) {
-                shards.entry(name).and_modify(|member| member.weight = Weight::ZERO);
-            }
-            let members: Members = shards.into_iter().collect();
-            let unstable = self.returns.unstable().filter(|(_, of)| *of == ring);
-            let unstable = unstable.filter_map(|(key, _)| key.name.parse().ok()).collect();
-            let grouped = names.counting().filter(|(_, seen)| seen.ring == ring);
-            let grouped = grouped.filter_map(|(_, seen)| Some((seen.shard.clone(), seen.group()?.to_owned())));
-            let grouped = self.vanished.groups(&ring).chain(grouped).collect();
-            let members = members.sharing(names.shared(&ring, |_| true)).with_groups(grouped);
-            let members = members.with_unstable(unstable);
-            (ring, members)
-        };
-        Some(rings.into_iter().map(members).collect())
-    }
-
-    /// The Leases of shards, by the name that they share.
-    pub(super) fn names(&self) -> Names<'_> {
-        Names::of(self.iter())
-    }
-
-    /// Returns what the sharder should write on this Lease for its shard.
-    pub(super) fn marks_for(&self, names: &Names<'_>, key: &LeaseKey) -> BTreeMap<&'static str, String> {
-        let Some(seen) = self.leases.get(key) else { return BTreeMap::new() };
-        let generation = self.rings.get(&seen.ring).filter(|_| instance(&seen.lease).is_some());
-        let wanted = [
-            (LEASE_ADMITTED, names.admitted(key, seen, &self.vanished)),
-            (LEASE_RING_GENERATION, generation.map(|of_ring| of_ring.generation.clone())),
-        ];
-        let told = wanted.into_iter().filter_map(|(mark, value)| Some((mark, value?)));
-        told.filter(|(mark, value)| annotation(&seen.lease, mark) != Some(value)).collect()
     }
 
     /// A list has ended: what it does not have is gone. It may be older than what was seen meanwhile of a Lease that
@@ -500,43 +332,17 @@ impl Book {
     }
 }
 
-/// The state that a Lease's label tells people.
-pub(super) fn state_label(lease: &Lease) -> Option<&str> {
-    lease.metadata.labels.as_ref()?.get(LEASE_STATE).map(String::as_str)
-}
-
 /// Whether the sharder made this Lease, and holds it.
 fn is_made(lease: &Lease) -> bool {
     let spec = lease.spec.as_ref();
     holder(spec) == Some(SHARDER_HOLDER) && spec.and_then(|spec| spec.lease_transitions).unwrap_or_default() == 0
 }
 
-/// Whether `this` is an older state of the same Lease.
-fn is_older(this: &Lease, that: &Lease) -> bool {
-    let version = |of: &Lease| of.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
-    let (older, newer): (Option<ResourceVersion>, Option<ResourceVersion>) = (version(this), version(that));
-    this.metadata.uid == that.metadata.uid && older.zip(newer).is_some_and(|(older, newer)| older < newer)
-}
-
 fn key_of(lease: &Lease) -> Option<LeaseKey> {
     Some(LeaseKey { namespace: lease.metadata.namespace.clone()?, name: lease.metadata.name.clone()? })
 }
 
-/// What decides about membership, about what belongs to whom, and about when that is next to be looked at.
-type Facts<'a> =
-    (&'a RingName, &'a LeaseFacts, LeaseOwner, &'a Result<Weight, InvalidWeight>, Option<String>, Told<'a>);
-
-/// The instance, what it was told, its group, what it has read of what it was told, and whether its controller is absent.
-type Told<'a> = ([Option<&'a str>; 4], [bool; 2], bool);
-
-fn facts_of(observed: &Observed) -> Facts<'_> {
-    let Observed { ring, facts, owner, weight, lease, .. } = observed;
-    let told = [LEASE_INSTANCE, LEASE_ADMITTED, LEASE_RING_GENERATION, LEASE_GROUP].map(|mark| annotation(lease, mark));
-    let has_read = [LEASE_ADMITTED, LEASE_RING_GENERATION].map(|mark| observed.has_read(mark));
-    (ring, facts, *owner, weight, duration_fault(lease), (told, has_read, observed.absent.is_some()))
-}
-
-fn membership(leases: &BTreeMap<LeaseKey, Observed>) -> BTreeMap<&LeaseKey, Facts<'_>> {
+fn membership(leases: &BTreeMap<LeaseKey, Observed>) -> BTreeMap<&LeaseKey, observed::Facts<'_>> {
     leases.iter().map(|(key, observed)| (key, facts_of(observed))).collect()
 }
 

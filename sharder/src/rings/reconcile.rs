@@ -3,14 +3,8 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use k8s_openapi::{api::admissionregistration::v1::MutatingWebhookConfiguration, jiff::Timestamp};
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams},
-    core::DynamicObject,
-    discovery::ApiResource,
-};
-use ringside_ring::{ClusterRing, ShardName, cluster_ring::ClusterRingStatus, labels::webhook_configuration_name};
-use serde_json::json;
+use kube::{Api, Client, core::DynamicObject, discovery::ApiResource};
+use ringside_ring::{ShardName, cluster_ring::ClusterRingStatus, labels::webhook_configuration_name};
 use tokio::{
     sync::watch,
     time::{Instant, MissedTickBehavior, interval},
@@ -18,9 +12,9 @@ use tokio::{
 
 use super::{
     additions::{added, keep_foreign},
-    announce::Announcer,
     figures::{Figures, figures},
     label_policy::{Protection, Support},
+    report::Report,
     status::{
         Finding, admitted, controlled, controllers, fenced_by, in_time, leased, reached, stable, status, weighed,
         worked_on,
@@ -33,27 +27,19 @@ use crate::{
     keep::{ACTED_ON, Kept, Standing},
     leases::Leases,
     leftovers::Leftovers,
-    metrics::{Metrics, RingFigures},
+    metrics::Metrics,
     news::tell,
     notices::Notices,
     probe::{Verdict, Verdicts, WebhookMode, WebhookModes},
     reconcile::Known,
     snapshot::Snapshot,
 };
-use ringside_runtime::explain::explain;
-
-/// How soon something that failed is tried again.
-const RETRY: Duration = Duration::from_secs(5);
 
 /// How long the webhook may be without a certificate until users are told: another replica may be making it.
 const CERTIFIED: Duration = Duration::from_secs(10);
 
 /// How often what is counted is looked at, for metrics and conditions: no request comes of it.
 const LOOK: Duration = Duration::from_secs(2);
-/// How soon the status is written again when nothing but its counts have changed: no more often than a person reads it, as
-/// every proxy of the ring is sent it too.
-const COUNTS: Duration = Duration::from_secs(10);
-
 /// What telling about a ring needs.
 pub(crate) struct Told {
     pub(crate) client: Client,
@@ -244,83 +230,6 @@ fn status_of(
     // To the second, as it is stored.
     let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
     status(snapshot, before, &problems, findings.into_iter().flatten(), figures.objects.clone(), now)
-}
-
-/// How a ring was reported last.
-struct Report<'a> {
-    told: &'a Told,
-    announcer: Announcer,
-    /// What was written, and on which snapshot: its watch may not have shown it yet.
-    written: Option<(Arc<Snapshot>, ClusterRingStatus)>,
-    /// Before these times nothing is written, and no counts.
-    not_before: Instant,
-    no_counts_before: Instant,
-}
-
-impl<'a> Report<'a> {
-    fn new(told: &'a Told) -> Self {
-        let announcer = Announcer::new(told.notices.clone(), told.leases.clone());
-        Self { told, announcer, written: None, not_before: Instant::now(), no_counts_before: Instant::now() }
-    }
-
-    /// What was told last.
-    fn stored(&self, snapshot: &Arc<Snapshot>) -> Option<ClusterRingStatus> {
-        let written = self.written.as_ref().filter(|(of, _)| Arc::ptr_eq(of, snapshot));
-        written.map(|(_, status)| status).or(snapshot.status.as_ref()).cloned()
-    }
-
-    /// Writes the status if it is another one.
-    async fn make(
-        &mut self,
-        (snapshot, before): (&Arc<Snapshot>, Option<ClusterRingStatus>),
-        wanted: ClusterRingStatus,
-        mut measured: RingFigures,
-    ) {
-        (measured.shards, measured.available_shards) = (wanted.shards, wanted.available_shards);
-        let absent = self.told.leases.absent(&snapshot.ring);
-        measured.absent_controllers = i32::try_from(absent.len()).unwrap_or(i32::MAX);
-        measured.absent_since = absent.iter().map(|it| it.since.as_second()).min();
-        let conditions = wanted.conditions.iter();
-        measured.conditions = conditions
-            .map(|it| {
-                (it.type_.clone(), (it.status == "True", it.last_transition_time.0.as_second(), it.reason.clone()))
-            })
-            .collect();
-        self.told.metrics.ring(&snapshot.ring, measured);
-        let now = Instant::now();
-        let but_for_counts = |of: &ClusterRingStatus| ClusterRingStatus { objects: None, ..of.clone() };
-        let same = before.as_ref().is_some_and(|before| but_for_counts(before) == but_for_counts(&wanted));
-        let same_counts = before.as_ref().is_some_and(|before| before.objects == wanted.objects);
-        if snapshot.pending || now < self.not_before || (same && (same_counts || now < self.no_counts_before)) {
-            return;
-        }
-        match write(&self.told.client, snapshot, &wanted).await {
-            Ok(()) => {
-                self.announcer.conditions(snapshot, before.as_ref(), &wanted);
-                self.no_counts_before = now + COUNTS;
-                self.written = Some((snapshot.clone(), wanted));
-            }
-            Err(error) => {
-                tracing::warn!(ring = %snapshot.ring, error = %explain(&error), "can't write the status of a ring; trying again");
-                self.not_before = now + RETRY;
-            }
-        }
-    }
-}
-
-async fn write(client: &Client, snapshot: &Snapshot, wanted: &ClusterRingStatus) -> Result<(), kube::Error> {
-    let api: Api<ClusterRing> = Api::all(client.clone());
-    let mut patch = json!({"metadata": {"uid": snapshot.uid}, "status": wanted});
-    // What is left out of a merge patch stays as it is.
-    patch["status"]["resources"] = json!(wanted.resources);
-    patch["status"]["objects"] = json!(wanted.objects);
-    let patch = Patch::Merge(patch);
-    api.patch_status(snapshot.ring.as_str(), &PatchParams::default(), &patch).await?;
-    tracing::info!(
-        ring = %snapshot.ring, shards = wanted.shards, available = wanted.available_shards,
-        problems = ?snapshot.problems, "reported the status of a ring"
-    );
-    Ok(())
 }
 
 #[cfg(test)]

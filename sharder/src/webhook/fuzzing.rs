@@ -7,7 +7,7 @@ use ringside_ring::{ClusterRing, Members, RingName, ShardName, cluster_ring::Gro
 use ringside_runtime::clock::Boottime;
 use tokio::{runtime::Runtime, sync::watch};
 
-use super::{Injector, Room, server::Reviewer};
+use super::{Injector, Room, reviewer::Reviewer};
 use crate::{
     inject::Sidecar, leases::Leases, metrics::Metrics, namespaces::Namespaces, resources::Resource, snapshot::Snapshot,
 };

@@ -2,7 +2,7 @@
 
 use kube::core::Status;
 use ringside_ring::lease::ShardState::Ready;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::{
@@ -10,6 +10,7 @@ use crate::{
     fixtures::FakeApi,
     leases::tests::held_by,
     reconcile::{Counts, Distribution},
+    rings::report::COUNTS,
     snapshot::tests::{example_spec, ring, snapshot, snapshot_of},
 };
 

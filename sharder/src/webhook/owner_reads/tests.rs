@@ -23,7 +23,7 @@ use crate::{
     webhook::{
         Room,
         review::tests::{labelled, review_of},
-        server::Reviewer,
+        reviewer::Reviewer,
     },
 };
 

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    sync::watch,
     time::Instant,
 };
 use tokio_rustls::TlsConnector;
@@ -29,10 +30,14 @@ use super::*;
 use crate::{
     fixtures::FakeApi,
     leases::tests::{held_by, stored},
+    metrics::Metrics,
     namespaces,
-    snapshot::tests::{ring, snapshot, snapshot_of},
+    snapshot::{
+        Snapshot, Snapshots,
+        tests::{ring, snapshot, snapshot_of},
+    },
     webhook::{
-        ServingIdentity,
+        Injector, Room, ServingIdentity,
         certificates::tests::served,
         farewell::QUIET,
         review::tests::{labelled, review_of},

@@ -1,0 +1,105 @@
+//! The main resources of a ring, and what follows them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use ringside_ring::{ClusterRing, PlacedBy, cluster_ring::GroupResource};
+
+use crate::resources::{Catalog, Resource, Unusable, labelled};
+
+/// A resource whose objects are distributed, with the resources that they control.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Main {
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) controlled: Vec<Arc<Resource>>,
+    pub(crate) placed_by: PlacedBy,
+}
+
+impl Main {
+    /// Whether objects of this resource follow its own.
+    pub(super) fn controls(&self, child: &GroupResource) -> bool {
+        self.controlled.iter().any(|controlled| controlled.id == *child)
+    }
+
+    /// The controlled resource of an object that itself controls another.
+    pub(crate) fn link(&self, controller: &OwnerReference) -> Option<&Arc<Resource>> {
+        self.controlled.iter().find(|controlled| controlled.is_named_by(controller))
+    }
+}
+
+/// What the controller of a controlled object is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Above<'a> {
+    /// An object of a main resource: the child goes where that is.
+    Owner(&'a Main),
+    /// A controlled object itself: both go where its own controller is.
+    Link(&'a Arc<Resource>),
+}
+
+/// What is known of the resources that the spec names no more, and whose objects may have labels.
+pub(super) fn departing(
+    ring: &ClusterRing,
+    catalog: &Catalog,
+) -> BTreeMap<GroupResource, Result<Arc<Resource>, Unusable>> {
+    let named = ring.spec.all_resources();
+    let labelled = labelled(ring).filter(|name| !named.contains(name));
+    labelled.filter_map(|name| Some((name.clone(), catalog.get(&name)?.clone()))).collect()
+}
+
+/// The main resources that are served. One without all of its controlled resources is distributed all the same, but
+/// its ring is not ready: the children would stay behind.
+///
+/// A resource that another one controls is none of them: it is a link of a chain, or named twice by mistake. The two would
+/// place its objects by different keys and take them from each other, and a child goes with its owner without a drain of
+/// its own.
+pub(super) fn mains(ring: &ClusterRing, catalog: &Catalog, problems: &mut Vec<String>) -> Vec<Main> {
+    let mut find = |name: &GroupResource| match catalog.get(name) {
+        Some(Ok(resource)) => Some(resource.clone()),
+        Some(Err(problem)) => {
+            let problem = format!("resource '{name}' {problem}");
+            if !problems.contains(&problem) {
+                problems.push(problem);
+            }
+            None
+        }
+        // Asked for just now: neither known nor a problem yet.
+        None => None,
+    };
+    let mut mains: BTreeMap<GroupResource, Main> = BTreeMap::new();
+    let (mut controlled_too, mut circular, mut unusable) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+    for entry in &ring.spec.resources {
+        let Some(resource) = find(&entry.group_resource()) else { continue };
+        if ring.spec.is_controlled(&resource.id) {
+            controlled_too.extend(entry.controlled_resources.is_empty().then(|| resource.id.clone()));
+            circular.insert(resource.id.clone());
+            if entry.key != PlacedBy::Name {
+                unusable.push(format!(
+                    "resource '{}' has a key, and its objects follow their owners: give the owners' resource the key",
+                    resource.id
+                ));
+            }
+        } else {
+            let controlled = ring.spec.family(&resource.id).iter().filter_map(&mut find).collect();
+            if let PlacedBy::Unusable(said) = &entry.key {
+                unusable.push(format!(
+                    "resource '{}' has the key {said}, so its objects are left where they are: \
+                     write Namespace, {{label: KEY}} or {{annotation: KEY}}",
+                    resource.id
+                ));
+                continue;
+            }
+            mains.insert(resource.id.clone(), Main { resource, controlled, placed_by: entry.key.clone() });
+        }
+    }
+    // What controls itself in the end follows nobody.
+    circular.retain(|name| !mains.values().any(|main| main.controls(name)));
+    controlled_too.extend(circular);
+    problems.extend(unusable);
+    problems.extend(controlled_too.iter().map(|name| {
+        format!("resource '{name}' is in resources and in controlledResources, so its objects only follow their owners; remove it from one of the two")
+    }));
+    mains.into_values().collect()
+}
