@@ -142,6 +142,20 @@ fn strays(ring: &Ring, root: &Root, to: &ShardName) -> Vec<Stray> {
     })
 }
 
+/// Waits for the first list of the children's resources, where it has not ended and nothing says that it can't be made. Before
+/// that, children may be anywhere, and another list of all would only make both slower.
+pub(super) async fn until_listed(ring: &Ring, root: &Root) {
+    for kind in &root.main.controlled {
+        let Some(resource) = ring.id(&kind.id) else { continue };
+        let sources = ring.sources.lock().of(resource, root.target.namespace.as_deref());
+        for source in sources {
+            while !source.progress.is_proven(Mark::default()) && !ring.judge.is_unwatched(resource) {
+                let _ = timeout(PATIENCE, source.progress.proven(Mark::default())).await;
+            }
+        }
+    }
+}
+
 /// Returns when the index shows all children of a resource that there were when it `began`.
 ///
 /// A write of ours that began since then proves it once the watch has shown it. Else the children of the shard that `left` them are

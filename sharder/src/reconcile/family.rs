@@ -162,6 +162,8 @@ async fn carry_out(ring: &Ring, root: Root, action: Action<ShardName>, priority:
 
 /// Brings the children to where the root is going, and then the root.
 async fn assign(ring: &Ring, writes: &Writes, root: Root, to: ShardName, how: How) -> Result<(), Failed> {
+    // Before a hold is used: a list of all objects may take long.
+    children::until_listed(ring, &root).await;
     let began = Mark::now();
     let before = Before::of(ring, root.slot, &root.target);
     let hold = writes.hold().filter(|_| !root.main.controlled.is_empty());

@@ -100,6 +100,11 @@ impl Judge {
         self.unwatched.lock().is_empty()
     }
 
+    /// Whether a resource can't be listed or watched at the moment.
+    pub(super) fn is_unwatched(&self, resource: ResourceId) -> bool {
+        self.unwatched.lock().contains(&resource)
+    }
+
     /// The ring is this from now on.
     pub(super) fn look_from(&self, snapshot: Arc<Snapshot>) {
         self.view.store(snapshot);

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// How soon it is looked again whether all lists have ended: what is not known yet must not be drained too early.
-const INCOMPLETE: Duration = Duration::from_millis(100);
+pub(super) const INCOMPLETE: Duration = Duration::from_millis(100);
 
 /// An object that is about to be drained.
 struct Ask {

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, convert::Infallible, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
-use super::ring::Ring;
+use super::{rebalance::INCOMPLETE, ring::Ring};
 use crate::index::{ResourceId, repair};
 use ringside_runtime::explain::explain;
 
@@ -38,8 +38,8 @@ pub(super) async fn follow(ring: &Ring) -> Infallible {
             }
         }
         searched = searched.filter(|at| !std::mem::take(&mut has_left) && at.elapsed() < SELDOM);
-        if searched.is_none() && !is_cluster {
-            // Labels of before in namespaces that are not watched.
+        // Labels of before in namespaces that are not watched: after what is waited for.
+        if searched.is_none() && !is_cluster && ring.is_complete() {
             searched = list(ring, None, &ring.labels.shard).await.then(Instant::now);
             ring.sources.lock().keep(&now);
         }
@@ -55,7 +55,7 @@ pub(super) async fn follow(ring: &Ring) -> Infallible {
                 selected = selected.map(|before| before.intersection(&now).cloned().collect());
                 sleep(RELABEL_PAUSE).await;
             }
-            () = sleep(AGAIN), if !is_done => {}
+            () = sleep(if ring.is_complete() { AGAIN } else { INCOMPLETE }), if !is_done => {}
             () = sleep(SELDOM), if is_done && !is_cluster => {}
         }
     }

@@ -71,6 +71,23 @@ async fn what_a_shard_that_is_gone_has_left_is_taken_under_the_hold_on_its_lease
     assert_eq!(bounded.len(), 2, "the API server gives up before the hold ends");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_takeover_waits_for_the_first_list_of_children_and_makes_none_of_all() {
+    let mut world = World::new();
+    let name = world.name("a", 0);
+    world.put(CONFIG_MAPS, &name, Some("gone"));
+    world.put_child("child", &name, Some("b"));
+    world.api.slow(Method::GET, &format!("/api/v1/namespaces/default/{SECRETS}"), Duration::from_secs(5));
+    world.begin().await;
+    sleep(Duration::from_secs(4)).await;
+    assert_eq!(world.written(), [""; 0], "a child may be anywhere");
+    sleep(Duration::from_secs(20)).await;
+    assert_eq!(world.written(), ["child", &name]);
+    let of_all = |query: &str| query.contains("limit=") && !query.contains("labelSelector=shard");
+    let lists = world.asked(|asked| asked.path.ends_with(&format!("default/{SECRETS}")) && of_all(&asked.query));
+    assert!(lists.is_empty(), "{lists:?}");
+}
+
 /// What another leader holds, or a shard that is back, is not taken.
 #[tokio::test(start_paused = true)]
 async fn without_a_hold_nothing_is_taken_and_with_one_at_once() {
