@@ -53,8 +53,12 @@ pub async fn drain(global: &Global, Drain { pod, wait }: &Drain) -> anyhow::Resu
     let name = lease.metadata.name.clone().unwrap_or_default();
     let replicas = rings::replicas(&rings::leases(&cluster.client, &ring).await?);
     // Where no replica is left, all count alike, and objects would move to those that are drained.
-    if !has_receiver(&replicas, &name) {
-        return Ok(Said::unhealthy(format!("{pod} is not drained: no other replica takes objects")));
+    let group = Replica::of(&lease).and_then(|it| it.group);
+    let has_groups = !rings::read(&cluster.client, &ring).await?.spec.groups.is_empty();
+    let alike: Vec<_> = replicas.into_iter().filter(|it| !has_groups || it.group == group).collect();
+    if !has_receiver(&alike, &name) {
+        let of_group = group.filter(|_| has_groups).map(|group| format!(" of group '{group}'")).unwrap_or_default();
+        return Ok(Said::unhealthy(format!("{pod} is not drained: no other replica{of_group} takes objects")));
     }
     mark(&cluster, &lease, Some(annotation(&lease, LEASE_INSTANCE).unwrap_or("true"))).await?;
     if !wait {

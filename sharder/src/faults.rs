@@ -112,7 +112,8 @@ impl Faults {
         let refused = self.tasks.borrow();
         let ours = refused.iter().filter(|((resource, _), _)| snapshot.main(resource).is_some());
         // Told with more of it below.
-        let ours = ours.filter(|((resource, task), _)| *task != Task::Assign || !objects.contains_key(resource));
+        let of_objects = |task: Task| matches!(task, Task::Assign | Task::Drain);
+        let ours = ours.filter(|((resource, task), _)| !of_objects(*task) || !objects.contains_key(resource));
         let ours = ours.map(|((resource, task), (fault, _))| format!("objects of '{resource}' {task}: {fault}"));
         ours.chain(objects.values().cloned()).collect()
     }

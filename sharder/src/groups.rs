@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt as _};
 use ringside_ring::{Members, Weight, cluster_ring::ShardGroup};
 
@@ -56,9 +57,10 @@ pub(crate) fn faults(groups: &[ShardGroup], members: &Members) -> Vec<String> {
     if groups.is_empty() {
         return Vec::new();
     }
+    let taking =
+        |group: Option<&str>| members.among(group).weighted().filter(|(_, weight)| *weight > Weight::ZERO).count();
     let few = groups.iter().filter_map(|group| {
-        let of_group = members.among(Some(&group.name));
-        let available = of_group.weighted().filter(|(_, weight)| *weight > Weight::ZERO).count();
+        let available = taking(Some(&group.name));
         let least = group.shards.unwrap_or(1);
         let (name, waits) = (&group.name, if available == 0 { ": its objects wait for one" } else { "" });
         (available < usize::from(least)).then(|| {
@@ -71,7 +73,12 @@ pub(crate) fn faults(groups: &[ShardGroup], members: &Members) -> Vec<String> {
     let others = others.map(|(shard, group)| {
         format!("shard '{shard}' is of group '{group}', which spec.groups does not name, so it gets no objects")
     });
-    few.chain(others).collect()
+    let takes_all = |group: &ShardGroup| group.selector == LabelSelector::default();
+    let is_none_left = taking(None) == 0 && !members.is_empty() && !groups.iter().any(takes_all);
+    let none_left = is_none_left.then(|| {
+        "no shard of no group is available: objects that no group selects wait for one; a last group with the selector {} takes them all".to_owned()
+    });
+    few.chain(others).chain(none_left).collect()
 }
 
 #[cfg(test)]
@@ -100,6 +107,8 @@ mod tests {
         assert_eq!(parsed.members(&shards).iter().map(names).collect::<Vec<_>>(), [["a"], ["b"], ["c"]]);
         let told = faults(&groups, &shards);
         assert!(told.len() == 2 && told[0].contains("'all' has 1 of 2") && told[1].contains("'d'"), "{told:?}");
+        let shards = shards.clone().without(&"a".parse().unwrap()).unwrap();
+        assert!(faults(&groups, &shards).last().unwrap().contains("of no group"));
         let wrong = json!([{"name": "x", "selector": {"matchLabels": {"no key!": "y"}}}]);
         let wrong = Groups::parse(&serde_json::from_value::<Vec<ShardGroup>>(wrong).unwrap()).unwrap_err();
         assert!(wrong.contains("group 'x'"), "{wrong}");

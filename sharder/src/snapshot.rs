@@ -16,7 +16,7 @@ use k8s_openapi::{
 };
 use kube::{Resource as _, core::Selector};
 use ringside_ring::{
-    ClusterRing, HashRing, Members, RingLabels, RingName, ShardName,
+    ClusterRing, HashRing, Members, PlacedBy, RingLabels, RingName, ShardName,
     cluster_ring::{ClusterRingSpec, ClusterRingStatus, GroupResource},
     decide::{Action, Covered, Family, Holder, Object, View, decide},
     partition::group_of,
@@ -140,8 +140,7 @@ impl Snapshot {
             problems.push(format!("{problem}, so the objects are left where they are"));
             Groups::default()
         });
-        let is_grouped = groups.is_empty() == ring.spec.groups.is_empty();
-        let mains = if is_grouped { mains(ring, catalog, &mut problems) } else { Vec::new() };
+        let mains = mains(ring, catalog, &mut problems);
         problems.extend(groups::faults(&ring.spec.groups, &members));
         let unresolved =
             ring.spec.all_resources().into_iter().filter(|name| !matches!(catalog.get(name), Some(Ok(_)))).collect();
@@ -244,9 +243,12 @@ impl Snapshot {
         long.map(|(main, _)| main.to_string()).collect()
     }
 
-    /// Whether objects of the resource, and what they control, are given to nobody yet.
+    /// Whether objects of the resource, and what they control, are given to no shard yet. Where the ring does not say how they are
+    /// placed, they stay where they are.
     pub(crate) fn withholds(&self, main: &Main) -> bool {
-        self.withheld.contains(&main.resource.id)
+        let is_placed =
+            !matches!(main.placed_by, PlacedBy::Unusable(_)) && self.groups.is_empty() == self.spec.groups.is_empty();
+        !is_placed || self.withheld.contains(&main.resource.id)
     }
 
     /// Whether no shard takes part, so that nothing can be given to anybody.

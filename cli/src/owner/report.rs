@@ -162,15 +162,18 @@ impl Seen {
         let key = by.key(usual, namespace, root.labels.as_ref(), root.annotations.as_ref());
         let spec = &self.ring.spec;
         let all = members(&self.replicas);
-        let of_group = || all.among(spec.group_of(root.labels.as_ref().unwrap_or(&BTreeMap::new())));
-        let members = if spec.groups.is_empty() { all.clone() } else { of_group() };
-        let hash_ring = HashRing::weighted(
-            members.weighted().map(|(shard, weight)| (shard.clone(), weight)),
-            self.tokens_per_shard,
-        );
-        let first = hash_ring.owner(&key).cloned();
-        let next = hash_ring.owner_among(&key, |shard| Some(shard) != first.as_ref()).cloned();
+        let weighted = all.weighted().map(|(shard, weight)| (shard.clone(), weight));
+        let hash_ring = HashRing::weighted(weighted, self.tokens_per_shard);
+        let group = self.group(root);
+        let takes = |shard: &ShardName| spec.groups.is_empty() || all.groups().get(shard).map(String::as_str) == group;
+        let first = hash_ring.owner_among(&key, takes).cloned();
+        let next = hash_ring.owner_among(&key, |shard| takes(shard) && Some(shard) != first.as_ref()).cloned();
         (first, next)
+    }
+
+    /// The group of replicas that an object is for.
+    fn group(&self, root: &ObjectMeta) -> Option<&str> {
+        self.ring.spec.group_of(root.labels.as_ref()?)
     }
 
     /// The object whose key places this one: its resource, its kind and itself.
@@ -192,7 +195,10 @@ impl Seen {
             Some(by) => format!(" by its {by}"),
         };
         match belongs_to {
-            None => format!("{follows}no replica is available"),
+            None => match self.placed().and_then(|(.., root)| self.group(root)) {
+                Some(group) => format!("{follows}no replica of group '{group}' takes objects"),
+                None => format!("{follows}no replica is available"),
+            },
             Some(first) if Some(first.as_str()) == shard => format!("{follows}the hash ring places it there{by}"),
             Some(first) => format!("{follows}the hash ring places it at {first}{by}"),
         }

@@ -144,7 +144,10 @@ pub(super) fn of_ring(
         let each = shown.map(|replica| {
             let has = status.objects.as_ref().and_then(|counts| objects_of(counts, replica.name.as_str()));
             let moving = moving.map(|moving| moving.get(replica.name.as_str()).copied().unwrap_or(0));
-            of_replica(replica, &members, (has, all), moving)
+            // Objects of a group go to its replicas alone.
+            let alike =
+                if ring.spec.groups.is_empty() { members.clone() } else { members.among(replica.group.as_deref()) };
+            of_replica(replica, &alike, (has, all), moving)
         });
         each.collect::<Vec<_>>()
     });

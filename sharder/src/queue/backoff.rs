@@ -6,8 +6,6 @@ use std::{collections::HashMap, hash::Hash, time::Duration};
 const FIRST: Duration = Duration::from_millis(200);
 /// The longest wait after a failure that may pass.
 const LONGEST: Duration = Duration::from_secs(60);
-/// The wait after the API server refused the same version of an object twice: it will do so again.
-const REFUSED: Duration = Duration::from_secs(300);
 
 /// The keys that failed, until they succeed.
 #[derive(Debug)]
@@ -34,11 +32,12 @@ impl<Key: Copy + Eq + Hash> Backoff<Key> {
         failures.next()
     }
 
-    /// How long the key waits after the API server refused this version of its object, and how long another version would.
-    pub(super) fn refused(&mut self, key: Key, version: u64) -> [Duration; 2] {
+    /// How long the key waits after the API server refused this version of its object, and how long another version would. `rest`:
+    /// how long after the same version was refused twice, as it will be again.
+    pub(super) fn refused(&mut self, key: Key, (version, rest): (u64, Duration)) -> [Duration; 2] {
         let failures = self.0.entry(key).or_default();
         let wait = failures.next();
-        if failures.refused.replace(version) == Some(version) { [REFUSED, wait] } else { [wait, wait] }
+        if failures.refused.replace(version) == Some(version) { [rest, wait] } else { [wait, wait] }
     }
 
     /// Whether another version than this was refused last.
@@ -76,14 +75,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_twice_in_the_same_version_waits_for_five_minutes() {
-        let mut backoff = Backoff::default();
-        assert_eq!([1, 1, 1].map(|version| backoff.refused("a", version)[0].as_millis()), [200, 300_000, 300_000]);
+    fn what_is_refused_twice_in_the_same_version_waits_for_long() {
+        let (mut backoff, rest) = (Backoff::default(), Duration::from_secs(300));
+        assert_eq!(
+            [1, 1, 1].map(|version| backoff.refused("a", (version, rest))[0].as_millis()),
+            [200, 300_000, 300_000]
+        );
         assert!(backoff.refused_another("a", 2) && !backoff.refused_another("a", 1));
-        assert_eq!(backoff.refused("a", 2)[0].as_millis(), 1_600, "another version may be taken");
+        assert_eq!(backoff.refused("a", (2, rest))[0].as_millis(), 1_600, "another version may be taken");
         assert_eq!(backoff.failed("a").as_millis(), 3_200);
-        assert_eq!(backoff.refused("a", 2)[0].as_millis(), 6_400, "it was not refused in between");
+        assert_eq!(backoff.refused("a", (2, rest))[0].as_millis(), 6_400, "it was not refused in between");
         backoff.forget("a");
-        assert_eq!(backoff.refused("a", 2), [FIRST; 2]);
+        assert_eq!(backoff.refused("a", (2, rest)), [FIRST; 2]);
     }
 }

@@ -31,6 +31,8 @@ pub(crate) enum Outcome {
     Refused {
         /// The version, or a hash of it.
         version: u64,
+        /// How long it waits after that.
+        rest: Duration,
     },
 }
 
@@ -304,7 +306,7 @@ impl State {
                 return;
             }
             Outcome::Again => [self.backoff.failed(key); 2],
-            Outcome::Refused { version } => self.backoff.refused(key, version),
+            Outcome::Refused { version, rest } => self.backoff.refused(key, (version, rest)),
         };
         let priority = if matches!(outcome, Outcome::Refused { .. }) { Priority::Repair } else { priority };
         let priority = again.map_or(priority, |wish| wish.priority.min(priority));

@@ -27,6 +27,10 @@ use crate::{
 /// How often what came of many objects is logged.
 const PERIOD: Duration = Duration::from_secs(1);
 
+/// How long an object rests that was refused twice in the same version: as invalid, or by a policy or a webhook.
+const INVALID: Duration = Duration::from_secs(300);
+const DENIED: Duration = Duration::from_secs(60);
+
 /// What was not refused for so long is not refused any more: longer than what fails pauses.
 const OVER: Duration = Duration::from_secs(90);
 
@@ -95,14 +99,17 @@ impl Before {
     }
 }
 
-/// Whether the API server refuses a write for what the object is, and so would the same one. A missing permission is none: it is
-/// mended for all of them at once. Policies and webhooks use these words with 403.
-fn is_of_object(error: &kube::Error) -> bool {
+/// How long an object rests that is refused, where the API server refuses a write for what the object is: it would refuse the
+/// same again. None for a missing permission, which is mended for all of them at once.
+fn rests(error: &kube::Error) -> Option<Duration> {
     match error {
+        _ if is_undone(error) => Some(INVALID),
+        // Policies and webhooks use these words, and may soon say something else.
         kube::Error::Api(status) if status.code == 403 => {
-            [" denied request", " denied the request"].iter().any(|words| status.message.contains(words))
+            let is_denied = [" denied request", " denied the request"].iter().any(|it| status.message.contains(it));
+            is_denied.then_some(DENIED)
         }
-        _ => matches!(code(error), Some(400 | 413 | 422)),
+        _ => matches!(code(error), Some(400 | 413 | 422)).then_some(INVALID),
     }
 }
 
@@ -175,14 +182,14 @@ impl Told {
             (_, Some(_)) => "can't move children; their owners wait for them",
             _ => "can't assign objects; trying again",
         };
-        let is_refused = child.is_none() && (is_undone(&error) || is_of_object(&error));
+        let rest = rests(&error).filter(|_| child.is_none());
         self.fails(resource, task, &error);
         if let Some(refusals) = self.refusals.get(resource).filter(|_| task != Task::Children) {
             let child = child.as_ref().map(ToString::to_string);
             refusals.failed(slot.0, &target, child.as_deref(), &error);
         }
         self.count(child.as_ref().unwrap_or(resource), what, &error);
-        if is_refused { Outcome::Refused { version } } else { Outcome::Again }
+        rest.map_or(Outcome::Again, |rest| Outcome::Refused { version, rest })
     }
 
     /// A shard does not release an object, which it keeps: for the ring's status, and logged once.
@@ -303,7 +310,7 @@ impl Told {
 mod tests {
     use kube::core::Status;
 
-    use super::is_of_object;
+    use super::{DENIED, INVALID, rests};
 
     #[test]
     fn a_policy_refuses_an_object_and_a_missing_permission_does_not() {
@@ -311,15 +318,15 @@ mod tests {
             (
                 403,
                 "secrets \"o\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p' denied request: no",
-                true,
+                Some(DENIED),
             ),
-            (403, "admission webhook \"w.example.com\" denied the request: no", true),
-            (403, "secrets \"o\" is forbidden: User \"u\" cannot patch resource \"secrets\" in API group \"\"", false),
-            (422, "Secret \"o\" is invalid", true),
-            (409, "the object has been modified", false),
+            (403, "admission webhook \"w.example.com\" denied the request: no", Some(DENIED)),
+            (403, "secrets \"o\" is forbidden: User \"u\" cannot patch resource \"secrets\" in API group \"\"", None),
+            (422, "Secret \"o\" is invalid", Some(INVALID)),
+            (409, "the object has been modified", None),
         ] {
             let error = kube::Error::Api(Status::failure(message, "Reason").with_code(code).boxed());
-            assert_eq!(is_of_object(&error), expected, "{message}");
+            assert_eq!(rests(&error), expected, "{message}");
         }
     }
 }

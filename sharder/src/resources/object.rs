@@ -49,31 +49,54 @@ fn decided_by<'de, D: Deserializer<'de>>(decoder: D) -> Result<ObjectMeta, D::Er
     })
 }
 
-/// Those of a map that are short.
+/// Those of a map whose values are short; what is longer is not copied.
 fn short<'de, D: Deserializer<'de>>(decoder: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
-    struct Short;
-    impl<'de> Visitor<'de> for Short {
-        type Value = BTreeMap<String, String>;
+    Option::<Short>::deserialize(decoder).map(|kept| kept.map(|Short(kept)| kept).filter(|kept| !kept.is_empty()))
+}
 
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("annotations")
-        }
+struct Short(BTreeMap<String, String>);
 
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok(Self::Value::default())
-        }
+impl<'de> Deserialize<'de> for Short {
+    fn deserialize<D: Deserializer<'de>>(decoder: D) -> Result<Self, D::Error> {
+        struct Entries;
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Short;
 
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            let mut kept = Self::Value::default();
-            while let Some((key, value)) = map.next_entry::<Cow<'_, str>, Cow<'_, str>>()? {
-                if value.len() <= LONGEST_VALUE {
-                    kept.insert(key.into_owned(), value.into_owned());
-                }
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("annotations")
             }
-            Ok(kept)
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Short, A::Error> {
+                let mut kept = BTreeMap::new();
+                while let Some((key, value)) = map.next_entry::<String, Value>()? {
+                    kept.extend(value.0.map(|value| (key, value)));
+                }
+                Ok(Short(kept))
+            }
         }
+        decoder.deserialize_map(Entries)
     }
-    decoder.deserialize_any(Short).map(|kept| Some(kept).filter(|kept| !kept.is_empty()))
+}
+
+/// A text, if it is short.
+struct Value(Option<String>);
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(decoder: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Value;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+                Ok(Value((text.len() <= LONGEST_VALUE).then(|| text.to_owned())))
+            }
+        }
+        decoder.deserialize_str(Text)
+    }
 }
 
 impl Resource for Object {

@@ -8,6 +8,7 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use ringside_ring::{ClusterRing, PlacedBy, cluster_ring::GroupResource};
 
+use super::namespaces::check_key;
 use crate::resources::{Catalog, Resource, Unusable, labelled};
 
 /// A resource whose objects are distributed, with the resources that they control.
@@ -83,15 +84,20 @@ pub(super) fn mains(ring: &ClusterRing, catalog: &Catalog, problems: &mut Vec<St
             }
         } else {
             let controlled = ring.spec.family(&resource.id).iter().filter_map(&mut find).collect();
-            if let PlacedBy::Unusable(said) = &entry.key {
+            let placed_by = match &entry.key {
+                PlacedBy::Label(key) | PlacedBy::Annotation(key) if check_key(key).is_err() => {
+                    PlacedBy::Unusable(format!("{{{}}}", entry.key))
+                }
+                usable => usable.clone(),
+            };
+            if let PlacedBy::Unusable(said) = &placed_by {
                 unusable.push(format!(
                     "resource '{}' has the key {said}, so its objects are left where they are: \
                      write Namespace, {{label: KEY}} or {{annotation: KEY}}",
                     resource.id
                 ));
-                continue;
             }
-            mains.insert(resource.id.clone(), Main { resource, controlled, placed_by: entry.key.clone() });
+            mains.insert(resource.id.clone(), Main { resource, controlled, placed_by });
         }
     }
     // What controls itself in the end follows nobody.

@@ -29,7 +29,8 @@ pub(crate) fn parse(selector: &LabelSelector) -> Result<Selector, String> {
     selector.clone().try_into().map_err(|error: kube::core::ParseExpressionError| error.to_string())
 }
 
-fn check_key(key: &str) -> Result<(), String> {
+/// Whether this can be the key of a label, or of an annotation.
+pub(super) fn check_key(key: &str) -> Result<(), String> {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     let is_prefix = |prefix: &str| prefix.len() <= LONGEST_PREFIX && prefix.split('.').all(is_dns_label);
     let is_key = is_name(name) && prefix.is_none_or(is_prefix);

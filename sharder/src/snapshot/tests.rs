@@ -97,14 +97,21 @@ fn a_key_that_can_t_be_used_is_told_and_places_nothing() {
     let of = |entry: serde_json::Value| {
         let ring = ring(&json!({"resources": [entry]}));
         let built = snapshot_of(&ring, &[("a", ShardState::Ready)]);
-        (built.mains.len(), built.problems)
+        (built.mains.iter().filter(|main| !built.withholds(main)).count(), built.problems)
     };
     let said = |key: serde_json::Value| of(json!({"group": "", "resource": "configmaps", "key": key}));
     for key in [json!("Namespace"), json!({"label": "team"}), json!({"annotation": "team"}), json!(null)] {
         assert_eq!(said(key), (1, vec![]));
     }
-    let (mains, problems) = said(json!({"lable": "team"}));
-    assert!(mains == 0 && problems.len() == 1 && problems[0].contains("{label: KEY}"), "{problems:?}");
+    for key in [json!({"lable": "team"}), json!({"label": "no key"}), json!({"annotation": "a/b/c"})] {
+        let (mains, problems) = said(key);
+        assert!(mains == 0 && problems.len() == 1 && problems[0].contains("{label: KEY}"), "{problems:?}");
+    }
+    let mut ring_of = ring(&json!({"resources": [{"group": "", "resource": "configmaps"}]}));
+    ring_of.spec.groups =
+        serde_json::from_value(json!([{"name": "g", "selector": {"matchLabels": {"no key": "x"}}}])).unwrap();
+    let built = snapshot_of(&ring_of, &[("a", ShardState::Ready)]);
+    assert!(built.withholds(&built.mains[0]) && built.problems[0].contains("group 'g'"), "{:?}", built.problems);
     let ring = ring(&json!({"resources": [
         {"group": "", "resource": "configmaps", "controlledResources": [{"group": "", "resource": "secrets"}]},
         {"group": "", "resource": "secrets", "key": "Namespace",

@@ -169,7 +169,7 @@ impl Reviewer {
                 None => None,
             };
             let between = found.is_some_and(|found| found.shard.is_none());
-            let comes = between && !snapshot.withholds(owner.main) && !snapshot.is_vacant();
+            let comes = between && place.is_some_and(|place| snapshot.shard_for_new(owner.main, place).is_some());
             if !(comes && request.creates()) {
                 return Ok(followed(request, snapshot, (owner.main, place), live));
             }

@@ -1,10 +1,11 @@
-//! Looks at every object of a ring once. What is kept are counts: memory is a page, whatever the number of objects.
+//! Looks at every object of a ring once. What is kept are counts, and in a ring with groups or keys where each owner belongs.
 
 use std::collections::{BTreeSet, HashMap};
 
 use futures::TryStreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Client, api::ListParams};
+use parking_lot::Mutex;
 use ringside_ring::{
     Ownership, ShardName,
     cluster_ring::GroupResource,
@@ -30,7 +31,7 @@ pub(super) async fn count(
     namespaces: &BTreeSet<String>,
     forecast: &mut Forecast,
 ) {
-    let counting = Counting { client, snapshot, namespaces };
+    let counting = Counting { client, snapshot, namespaces, placed: Mutex::default() };
     let mut controlled: HashMap<&GroupResource, &Resource> = HashMap::new();
     for main in &snapshot.mains {
         controlled.extend(main.controlled.iter().map(|kind| (&kind.id, &**kind)));
@@ -49,6 +50,8 @@ struct Counting<'a> {
     client: &'a Client,
     snapshot: &'a Snapshot,
     namespaces: &'a BTreeSet<String>,
+    /// By uid, where children of owners may be: of those whose references don't say it.
+    placed: Mutex<HashMap<String, Places>>,
 }
 
 /// Where a controlled object may be.
@@ -70,6 +73,10 @@ impl Counting<'_> {
                 if self.selects(&object) {
                     let (next, to) = self.next(&object, place);
                     forecast.object(&resource.id, &object, (&next, to.as_ref()));
+                    let by_name = !main.placed_by.may_change() && self.snapshot.groups.is_empty();
+                    if let Some(home) = self.snapshot.home(place).filter(|_| !by_name) {
+                        self.placed.lock().insert(object.uid, Places { home: home.clone(), owner: to });
+                    }
                 } else {
                     forecast.leaver(&resource.id, &object, &self.decide(&object, place, Covered::Leaving));
                 }
@@ -145,6 +152,9 @@ impl Counting<'_> {
     ) -> Result<Option<Places>, kube::Error> {
         let (snapshot, namespace) = (self.snapshot, child.namespace.as_deref());
         let Some(owner) = owner(self.client, snapshot, &kind.id, controller, namespace).await? else { return Ok(None) };
+        if let Some(known) = self.placed.lock().get(&owner.reference.uid) {
+            return Ok(Some(known.clone()));
+        }
         let home = |place: Place| snapshot.home(place).cloned();
         let known = owner.place(snapshot, namespace);
         if let Some(place) = known.filter(|place| snapshot.view(place.group).settles_at(place.key).is_some()) {

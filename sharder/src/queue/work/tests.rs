@@ -11,6 +11,8 @@ fn ready(queue: &Queue) -> Option<Work> {
     queue.next().now_or_never()
 }
 
+const REFUSED: Outcome = Outcome::Refused { version: 1, rest: Duration::from_secs(300) };
+
 fn millis(count: u64) -> Duration {
     Duration::from_millis(count)
 }
@@ -103,11 +105,11 @@ async fn what_failed_waits_out_its_pause_whoever_names_it_until_it_is_another() 
     // A task that is dropped loses nothing.
     drop(work);
     advance(millis(420)).await;
-    ready(&queue).expect("twice as long").done(Outcome::Refused { version: 1 });
+    ready(&queue).expect("twice as long").done(REFUSED);
     advance(millis(820)).await;
     let work = ready(&queue).expect("twice as long again");
     assert_eq!(work.priority(), Priority::Repair, "it holds up no other");
-    work.done(Outcome::Refused { version: 1 });
+    work.done(REFUSED);
     advance(millis(299_000)).await;
     assert!(ready(&queue).is_none(), "the same version");
     queue.forgive(key);
@@ -184,7 +186,7 @@ enum Step {
 
 fn any_step() -> impl Strategy<Value = Step> {
     let (key, priority) = (0_u32..5, select(PRIORITIES.to_vec()));
-    let outcome = select(vec![Outcome::Ok, Outcome::Ok, Outcome::Again, Outcome::Refused { version: 1 }]);
+    let outcome = select(vec![Outcome::Ok, Outcome::Ok, Outcome::Again, REFUSED]);
     prop_oneof![
         3 => (key.clone(), priority.clone()).prop_map(|(key, priority)| Step::Add(key, priority)),
         3 => (key.clone(), priority, 0_u64..40).prop_map(|(key, at, steps)| Step::AddAfter(key, at, 20 * steps)),
