@@ -107,7 +107,7 @@ fn fields(schema: &Value, above: &str, table: &mut String) {
         };
         let about = field["description"].as_str().unwrap_or_default();
         writeln!(table, "| `{path}` | {kind} | {} |", cell(first_sentence(about))).unwrap();
-        if !["namespaceSelector", "conditions"].contains(&name.as_str()) {
+        if !["namespaceSelector", "selector", "conditions"].contains(&name.as_str()) {
             fields(inner, &format!("{path}{}.", if array { "[]" } else { "" }), table);
         }
     }

@@ -17,7 +17,7 @@ use ringside_e2e::{
 use serde_json::{Value, json};
 
 /// The pages of the book in their order, with the lines that each may have.
-const PAGES: [(&str, usize); 18] = [
+const PAGES: [(&str, usize); 19] = [
     ("introduction", 60),
     ("fit", 120),
     ("try-it", 80),
@@ -26,6 +26,7 @@ const PAGES: [(&str, usize); 18] = [
     ("shard-a-controller", 130),
     ("look", 80),
     ("scale", 110),
+    ("placement", 80),
     ("upgrade", 80),
     ("alerts", 140),
     ("troubleshooting", 150),
@@ -35,7 +36,7 @@ const PAGES: [(&str, usize); 18] = [
     ("limits", 70),
     ("security", 100),
     // Commands and flags are generated.
-    ("reference", 240),
+    ("reference", 250),
     ("metrics", 90),
 ];
 

@@ -6,16 +6,19 @@
 
 use std::fmt;
 
-use ringside_ring::RingName;
 use serde_json::{Map, Value, json};
 
 mod before;
 mod container;
 mod environment;
+mod options;
+mod parts;
 #[cfg(test)]
 mod tests;
 
 use self::before::Before;
+pub use self::options::{Injection, Ports, Sidecar};
+use self::parts::{containers_of, items, remove, spec_of};
 
 /// The name of the proxy's container.
 pub const CONTAINER: &str = "ringside-proxy";
@@ -29,65 +32,6 @@ const FOLDER: &str = "/var/run/ringside";
 const TOKEN_FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// How the volumes begin that the API server adds to pods for that folder.
 const TOKEN_VOLUME: &str = "kube-api-access-";
-
-/// What is added.
-#[derive(Clone, Debug)]
-pub struct Injection {
-    /// The ring that the pods join.
-    pub ring: RingName,
-    /// The proxy's image.
-    pub image: String,
-    /// The containers that talk to the proxy; all of them where none is named.
-    pub containers: Vec<String>,
-    /// Further options of the proxy, as on its command line.
-    pub options: Vec<String>,
-    /// Where the proxy listens, if not at its defaults.
-    pub ports: Option<Ports>,
-    /// Whether others than the pod may read the proxy's metrics.
-    pub metrics: bool,
-    /// How the container is added.
-    pub sidecar: Sidecar,
-}
-
-/// How the proxy's container is added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sidecar {
-    /// As an init container that goes on: it starts before the controller, and ends after it. From Kubernetes 1.29.
-    Native,
-    /// As a container beside the controller's.
-    Plain,
-}
-
-impl Sidecar {
-    /// How it is added for an API server of this version.
-    #[must_use]
-    pub fn for_server(major: &str, minor: &str) -> Self {
-        // Providers write the minor version with a plus sign behind it.
-        let number = |text: &str| text.trim_end_matches(|sign: char| !sign.is_ascii_digit()).parse().unwrap_or(0);
-        if (number(major), number(minor)) >= (1, 29) { Self::Native } else { Self::Plain }
-    }
-}
-
-/// The ports of the proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ports {
-    /// For the controller.
-    pub listen: u16,
-    /// For probes and metrics.
-    pub admin: u16,
-}
-
-impl Ports {
-    const DEFAULT: Self = Self { listen: 6443, admin: 6444 };
-
-    /// The ports of a ring's proxies on the network of their node, where API servers have the default ones. Below those of Services
-    /// and of outgoing connections.
-    fn on_node(ring: &RingName) -> Self {
-        let hash = ring.as_str().bytes().fold(5381_u16, |hash, byte| hash.wrapping_mul(33) ^ u16::from(byte));
-        let listen = 20_000 + hash % 4_000 * 2;
-        Self { listen, admin: listen + 1 }
-    }
-}
 
 /// What an injection did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -377,36 +321,4 @@ fn take_off(template: &mut Object) -> Result<Vec<Change>, Refusal> {
         }
     }
     Ok(changes)
-}
-
-fn spec_of(template: &mut Object) -> Result<&mut Object, Refusal> {
-    let spec = template.get_mut("spec").and_then(Value::as_object_mut);
-    spec.ok_or_else(|| Refusal::Malformed("spec of the pod template".to_owned()))
-}
-
-/// The containers with their names.
-fn containers_of(spec: &mut Object) -> Result<Vec<(String, &mut Object)>, Refusal> {
-    let malformed = || Refusal::Malformed("containers".to_owned());
-    let list = match spec.get_mut("containers") {
-        None | Some(Value::Null) => return Ok(Vec::new()),
-        Some(list) => list.as_array_mut().ok_or_else(malformed)?,
-    };
-    let mut named = Vec::with_capacity(list.len());
-    for container in list {
-        let name = container["name"].as_str().ok_or_else(malformed)?.to_owned();
-        named.push((name, container.as_object_mut().ok_or_else(malformed)?));
-    }
-    Ok(named)
-}
-
-fn items<'a>(object: &'a Object, key: &str) -> &'a [Value] {
-    object.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
-/// Removes from a list; whether there was such an item.
-fn remove(object: &mut Object, key: &str, is_ours: impl Fn(&Value) -> bool) -> bool {
-    let Some(list) = object.get_mut(key).and_then(Value::as_array_mut) else { return false };
-    let length = list.len();
-    list.retain(|item| !is_ours(item));
-    list.len() < length
 }

@@ -7,7 +7,7 @@
 //! that comes back after each write is left as it is, and told ([`edits`]). An object without our label is not ours: another
 //! installation may have one of that name, and it is neither changed nor deleted.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, time::Duration};
 
 use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -24,13 +24,15 @@ use tokio::{
 };
 
 mod edits;
+mod standing;
 mod stored;
 
-pub(crate) use self::stored::is_ours;
 use self::{
     edits::{Edit, Edits},
+    standing::Wish,
     stored::{Stored, adorn, is_stored, versions},
 };
+pub(crate) use self::{standing::Standing, stored::is_ours};
 use crate::{FIELD_MANAGER, news::tell, snapshot::MANAGED};
 use ringside_runtime::explain::{code, explain};
 
@@ -50,55 +52,6 @@ const LEFT: Duration = Duration::from_secs(600);
 
 /// Takes over into what is wanted what is stored and is others' to set.
 type KeepForeign = fn(stored: &DynamicObject, wanted: &mut DynamicObject);
-
-/// How an object should be.
-#[derive(Clone, Debug, Default, PartialEq)]
-enum Wish {
-    /// Nobody has said it yet.
-    #[default]
-    Unsaid,
-    Absent,
-    Like(Box<DynamicObject>),
-}
-
-/// How an object stands.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) enum Standing {
-    /// Nothing was written yet.
-    #[default]
-    Pending,
-    /// It is as it should be.
-    InPlace {
-        /// Since when: another generation of it begins anew, by whomever it was written.
-        since: Instant,
-        /// As it is stored.
-        object: Arc<DynamicObject>,
-    },
-    /// It was as it should be, and somebody has changed or deleted it since: it is written again soon.
-    Disturbed {
-        /// They did so right after it was written, and are left in peace for longer.
-        again: bool,
-    },
-    /// The same edit came back after each write, and is left as it is.
-    Edited {
-        /// What users are told.
-        why: String,
-    },
-    /// There is one of that name without our label. It stays as it is.
-    NotOurs {
-        /// What users are told.
-        why: String,
-    },
-    /// It is not wanted, and not there.
-    Absent,
-    /// The API server refuses it; it is tried again.
-    Refused {
-        /// The HTTP status, if it was an answer.
-        code: Option<u16>,
-        /// What it says.
-        why: String,
-    },
-}
 
 /// An object that is kept, for who says how it should be.
 pub(crate) struct Kept {

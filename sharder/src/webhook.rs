@@ -1,7 +1,7 @@
 //! The admission webhook: objects get their shard in the write that creates them, and keep it in writes that would drop it.
 //!
 //! Every replica answers it. [`server`] speaks TLS and HTTP on so many [`connections`], [`body`] and [`request`] read what is asked, also where it is
-//! odd ([`lenient`]), [`review`] decides by what [`owner_reads`] finds, [`injector`] adds the proxy to pods, [`certificates`] and [`identity`] see to the certificate, [`farewell`] to the
+//! odd ([`lenient`]), [`reviewer`] and [`review`] decide by what [`owner_reads`] finds, [`injector`] adds the proxy to pods, [`certificates`] and [`identity`] see to the certificate, [`farewell`] to the
 //! end.
 
 mod body;

@@ -16,25 +16,20 @@
 //!
 //! What no Lease can rule out is left: a sharder that stands still between its look at the clock and the sending.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::api::coordination::v1::LeaseSpec;
-use parking_lot::Mutex;
 use ringside_ring::{Moment, RingName, lease::DEFAULT_LEASE_DURATION};
 use ringside_runtime::clock::SharedClock;
 use tokio::{sync::watch as channel, time::timeout};
 
+mod held;
+
+use self::held::Extension;
+pub(super) use self::held::Held;
 use super::book::LeaseKey;
 use crate::write::is_refused;
 
-/// How long a hold that was used is kept: the next objects of its shard come meanwhile.
-const QUIET: Duration = Duration::from_secs(1);
-/// How long a hold is kept that was never used: the objects of a shard that died have to be found first.
-const UNUSED: Duration = Duration::from_secs(5);
 /// How long a Lease is left alone after a hold has run out: a shard that waits takes it meanwhile. Client-go's election looks
 /// every 2 to 4.4 s by default.
 pub(super) const REST: Duration = Duration::from_secs(5);
@@ -54,113 +49,6 @@ pub(super) struct Holds {
     held: BTreeMap<LeaseKey, Arc<Held>>,
     /// Until when Leases are left alone.
     rests: BTreeMap<LeaseKey, Moment>,
-}
-
-/// One Lease that is held.
-#[derive(Debug)]
-pub(super) struct Held {
-    name: Name,
-    /// How long the shard waits.
-    lasts: Duration,
-    /// Until when something is begun under it: the rest is for its end.
-    begins_until: Moment,
-    /// Where both are locked, this one is first.
-    term: Mutex<Term>,
-    usage: Mutex<Usage>,
-}
-
-/// For how long a Lease is held.
-#[derive(Debug)]
-struct Term {
-    /// Before the request.
-    since: Moment,
-    /// As the sharder wrote it; none where the Lease of this name is no shard's, or there can be none.
-    spec: Option<LeaseSpec>,
-    extension: Extension,
-}
-
-/// A hold lasts once more for families of which not all has moved.
-#[derive(Debug)]
-enum Extension {
-    NotNeeded,
-    /// It was asked for, at first at this time: the Lease is to be this.
-    Asked(Moment, LeaseSpec),
-    Done,
-}
-
-#[derive(Debug)]
-struct Usage {
-    users: usize,
-    /// The families that were begun and have not moved to their end, by uid of the object.
-    in_part: BTreeSet<String>,
-    /// Nothing is written under it any more.
-    is_over: bool,
-    /// When it was last used.
-    last: Option<Moment>,
-    /// Until when writes without an answer may be carried out.
-    kept: Moment,
-}
-
-impl Held {
-    /// `lasts`: how long the shard waits, from any time after `since`.
-    pub(super) fn new(name: Name, spec: Option<LeaseSpec>, since: Moment, lasts: Duration) -> Self {
-        let usage = Usage { users: 0, in_part: BTreeSet::new(), is_over: false, last: None, kept: since };
-        let term = Term { since, spec, extension: Extension::NotNeeded };
-        Self { name, lasts, begins_until: since + lasts / 2, term: Mutex::new(term), usage: Mutex::new(usage) }
-    }
-
-    /// The same where a leader before holds the Lease: it is not released early, as that one may still have a write under way.
-    pub(super) fn over_another(self) -> Self {
-        let kept = self.term.lock().since + self.lasts;
-        self.usage.lock().kept = kept;
-        self
-    }
-
-    /// Until when the sharder relies on it.
-    fn until(&self) -> Moment {
-        self.term.lock().since + self.lasts / 5 * 4
-    }
-
-    /// Whether a family may be begun, or one that was begun be ended.
-    fn takes(&self, uid: &str, now: Moment) -> bool {
-        let (until, usage) = (self.until(), self.usage.lock());
-        let may_begin = now < self.begins_until || usage.in_part.contains(uid);
-        may_begin && !usage.is_over && now < until
-    }
-
-    /// When it is to be released, as it is used now.
-    fn ends(&self) -> Moment {
-        let (since, usage) = (self.term.lock().since, self.usage.lock());
-        let end = since + self.lasts;
-        if usage.is_over {
-            return since;
-        }
-        if usage.users > 0 || !usage.in_part.is_empty() {
-            return end;
-        }
-        usage.last.map_or(since + UNUSED, |last| last + QUIET).max(usage.kept + QUIET).min(end)
-    }
-
-    /// When it is to be acquired again, as it is used now; never once it is too late for that.
-    fn extends(&self, now: Moment) -> Option<Moment> {
-        let is_late = now >= self.until();
-        let (term, usage) = (self.term.lock(), self.usage.lock());
-        let may = term.spec.is_some() && !is_late && !matches!(term.extension, Extension::Done);
-        (may && !usage.is_over && !usage.in_part.is_empty()).then(|| term.since + self.lasts / 10 * 6)
-    }
-
-    /// Whether the Lease is as the sharder wrote it. From an extension on it lasts once more.
-    fn is(&self, lease: &LeaseSpec) -> bool {
-        let term = &mut *self.term.lock();
-        match &term.extension {
-            Extension::Asked(since, spec) if spec == lease => {
-                (term.since, term.spec) = (*since, Some(lease.clone()));
-                term.extension = Extension::Done;
-                true
-            }
-            Extension::NotNeeded | Extension::Asked(..) | Extension::Done => term.spec.as_ref() == Some(lease),
-        }
-    }
 }
 
 impl Holds {

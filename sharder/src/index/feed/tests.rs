@@ -15,9 +15,10 @@ use serde_json::{Value, json};
 
 use super::{
     super::{
-        Progress, Scope,
+        Mark, Progress, Scope,
         tests::{LEAVES, ROOTS, Told, index, kinds, labels, object, uuid},
     },
+    list::END,
     *,
 };
 

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use ringside_ring::{
-    labels::{LEASE_CONTROLLER, LEASE_GROUP, LEASE_STATE, LEASE_WEIGHT},
+    labels::{LEASE_CONTROLLER, LEASE_GROUP, LEASE_RING, LEASE_STATE, LEASE_WEIGHT},
     lease::SHARDER_HOLDER,
 };
 use serde_json::json;

@@ -6,7 +6,10 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::*;
+use super::{
+    held::{QUIET, UNUSED},
+    *,
+};
 use crate::{
     fixtures::FakeApi,
     leases::{

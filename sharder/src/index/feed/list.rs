@@ -1,0 +1,95 @@
+//! Lists of a feed: a stream that goes on as a watch, or pages.
+
+use std::{io, sync::Arc};
+
+use futures::StreamExt;
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use ringside_runtime::explain::code;
+
+use super::{Events, Feed, ListBy, PAGE, State, WATCH_SECONDS};
+use crate::index::{Mark, Mode, Part};
+
+/// On the bookmark behind the last object of a streaming list (Kubernetes, "Streaming lists").
+pub(super) const END: &str = "k8s.io/initial-events-end";
+/// A list that has ended.
+struct Listed {
+    version: String,
+    /// What changed since.
+    events: Option<Events>,
+    objects: usize,
+    kept: usize,
+}
+
+impl Feed {
+    pub(super) async fn list(&mut self) -> Result<State, kube::Error> {
+        let (listing, lists) = (Arc::clone(&self.source.listing), Arc::clone(&self.lists));
+        let _listing = listing.lock().await;
+        // The semaphore is never closed.
+        let _permit = lists.acquire().await;
+        let began = Mark::now();
+        let Listed { version, events, objects, kept } = match self.list_by {
+            ListBy::Stream => match self.list_stream().await {
+                // API servers without `WatchList` refuse `sendInitialEvents`.
+                Err(error) if code(&error) == Some(422) => {
+                    self.list_by = ListBy::Pages;
+                    self.list_pages().await?
+                }
+                listed => listed?,
+            },
+            ListBy::Pages => self.list_pages().await?,
+        };
+        self.source.end(Part::All);
+        self.source.listed(began, &version);
+        self.works();
+        self.is_fresh = true;
+        self.listed = (objects, kept);
+        let mode = self.wanted_mode();
+        self.mode.send_replace(mode);
+        Ok(State::Watching { version, events: events.filter(|_| mode == Mode::All) })
+    }
+
+    /// Without resourceVersion, so that it is not older than the request. An object is gone before the next is read.
+    async fn list_stream(&mut self) -> Result<Listed, kube::Error> {
+        let params = WatchParams::default().initial_events().timeout(WATCH_SECONDS);
+        let mut events = self.api.watch(&params, "").await?.boxed();
+        let (mut objects, mut kept) = (0, 0);
+        self.source.begin(Part::All);
+        while let Some(event) = events.next().await {
+            match event? {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    objects += 1;
+                    kept += usize::from(self.source.show(&object));
+                }
+                WatchEvent::Deleted(object) => self.source.remove(&object),
+                WatchEvent::Bookmark(bookmark) if bookmark.metadata.annotations.contains_key(END) => {
+                    let version = bookmark.metadata.resource_version;
+                    return Ok(Listed { version, events: Some(events), objects, kept });
+                }
+                WatchEvent::Bookmark(_) => {}
+                WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
+            }
+        }
+        self.list_by = ListBy::Pages;
+        let early = "the API server ended a streaming list before its last object";
+        Err(kube::Error::ReadEvents(io::Error::new(io::ErrorKind::UnexpectedEof, early)))
+    }
+
+    async fn list_pages(&mut self) -> Result<Listed, kube::Error> {
+        let mut params = ListParams::default().limit(PAGE);
+        let (mut objects, mut kept) = (0, 0);
+        let mut is_first = true;
+        loop {
+            let page = self.api.list(&params).await?;
+            if std::mem::take(&mut is_first) {
+                self.source.begin(Part::All);
+            }
+            objects += page.items.len();
+            kept += page.items.iter().filter(|object| self.source.show(object)).count();
+            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+            if params.continue_token.is_none() {
+                let version = page.metadata.resource_version.unwrap_or_default();
+                return Ok(Listed { version, events: None, objects, kept });
+            }
+        }
+    }
+}
