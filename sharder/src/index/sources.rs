@@ -258,6 +258,13 @@ impl Sources {
         of_resource().map(|(_, scope)| self.source(resource, scope.namespace().unwrap_or_default())).collect()
     }
 
+    /// The progress of a watch that is to show what an object has, and whose first list has not ended.
+    pub(crate) fn first_list(&self, resource: ResourceId, namespace: Option<&str>) -> Option<Arc<Progress>> {
+        let scopes = self.of(resource, namespace).into_iter().map(|source| (resource, source.scope));
+        let running = scopes.filter(|source| !self.is_listed(source)).find_map(|source| self.running.get(&source));
+        running.map(|running| Arc::clone(&running.progress))
+    }
+
     /// The watches of a resource that are of this mode.
     pub(crate) fn of_mode(&self, resource: ResourceId, mode: Mode) -> Vec<Source> {
         let is_of = |running: &Running| *running.mode.borrow() == mode;

@@ -147,11 +147,10 @@ fn strays(ring: &Ring, root: &Root, to: &ShardName) -> Vec<Stray> {
 pub(super) async fn until_listed(ring: &Ring, root: &Root) {
     for kind in &root.main.controlled {
         let Some(resource) = ring.id(&kind.id) else { continue };
-        let sources = ring.sources.lock().of(resource, root.target.namespace.as_deref());
-        for source in sources {
-            while !source.progress.is_proven(Mark::default()) && !ring.judge.is_unwatched(resource) {
-                let _ = timeout(PATIENCE, source.progress.proven(Mark::default())).await;
-            }
+        let first_list = || ring.sources.lock().first_list(resource, root.target.namespace.as_deref());
+        while let Some(progress) = first_list().filter(|_| !ring.judge.is_unwatched(resource)) {
+            // Another watch may take its place meanwhile.
+            let _ = timeout(PATIENCE, progress.proven(Mark::default())).await;
         }
     }
 }
