@@ -6,8 +6,8 @@ use kube::{Api, Client, api::ListParams, runtime::watcher};
 use ringside_ring::{
     ClusterRing, Controller, Grace, Members, RingName, ShardName, Weight,
     cluster_ring::{NAMED_SHARDS, ObjectCounts},
-    labels::{LEASE_GROUP, LEASE_RING, LEASE_STATE, LEASE_VERSION},
-    lease::{LeaseFacts, LeaseOwner, ShardState, annotation},
+    labels::{LEASE_RING, LEASE_STATE, LEASE_VERSION},
+    lease::{LeaseFacts, LeaseOwner, ShardState, annotation, group},
     members::Member,
     weight::is_drained,
 };
@@ -92,7 +92,7 @@ impl Replica {
             state: state.unwrap_or(unjudged),
             weight: Weight::of(lease).unwrap_or_default(),
             drained: is_drained(lease),
-            group: annotation(lease, LEASE_GROUP).filter(|group| !group.is_empty()).map(str::to_owned),
+            group: group(lease).map(str::to_owned),
             controller: Controller::of(lease),
             grace: Grace::promised(lease),
             version: annotation(lease, LEASE_VERSION).map(str::to_owned),

@@ -133,8 +133,10 @@ pub struct View {
     ring: Arc<HashRing>,
     /// By number.
     shards: Vec<Standing>,
-    /// Whether any shard with a place on the ring is a member, and whether any may receive.
-    any: [bool; 2],
+    /// Whether any shard with a place on the ring is a member.
+    has_member: bool,
+    /// Whether any of these may receive.
+    has_receiver: bool,
     /// Whether Pods of shards are being replaced.
     is_rolling: bool,
 }
@@ -144,8 +146,9 @@ impl View {
     pub fn new(members: &Members, ring: Arc<HashRing>) -> Self {
         let shards = members.standings(ring.shards());
         let placed = || shards.iter().zip(ring.shares()).filter(|(_, (_, share))| *share > 0).map(|(shard, _)| shard);
-        let any = [placed().any(|shard| shard.is_member), placed().any(|shard| shard.may_receive)];
-        Self { any, is_rolling: members.are_replaced(), ring, shards }
+        let has_member = placed().any(|shard| shard.is_member);
+        let has_receiver = placed().any(|shard| shard.may_receive);
+        Self { has_member, has_receiver, is_rolling: members.are_replaced(), ring, shards }
     }
 
     /// The hash ring.
@@ -163,12 +166,12 @@ impl View {
     /// If the home is gone for good, the object is where it belongs then. If it is back, the object belongs there again. So
     /// it moves once more at most.
     pub fn receiver(&self, key: u64) -> Option<ShardId> {
-        self.any[1].then(|| self.ring.place_among(key, |shard| self.is(shard, |shard| shard.may_receive)))?
+        self.has_receiver.then(|| self.ring.place_among(key, |shard| self.is(shard, |shard| shard.may_receive)))?
     }
 
     /// The shard to which objects with this key belong.
     pub fn home(&self, key: u64) -> Option<ShardId> {
-        self.any[0].then(|| self.ring.place_among(key, |shard| self.is(shard, |shard| shard.is_member)))?
+        self.has_member.then(|| self.ring.place_among(key, |shard| self.is(shard, |shard| shard.is_member)))?
     }
 
     /// The shard that objects with this key settle at, from wherever they are; none while some stay elsewhere.

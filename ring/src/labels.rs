@@ -32,8 +32,8 @@ pub const LEASE_WEIGHT: &str = "ringside.dev/weight";
 /// from the [weight](LEASE_WEIGHT), so that a proxy that writes one does not end it, and its end gives the weight back.
 pub const LEASE_DRAINED: &str = "ringside.dev/drained";
 
-/// Annotation on a shard Lease: the group of shards that the shard is of (`spec.groups` of the ring). An addition of ours, optional,
-/// for whoever writes the Lease: the shard, or a person.
+/// Annotation on a shard Lease: the group of shards that the shard is of (`spec.groups` of the ring). An addition of ours, optional.
+/// The shard writes it, or a person.
 pub const LEASE_GROUP: &str = "ringside.dev/group";
 
 /// Annotation on a shard Lease, by the proxy, and on the sharder's election Lease: the version of the program that holds it.

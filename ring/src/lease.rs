@@ -5,7 +5,7 @@ use std::{fmt, ops::RangeInclusive, time::Duration};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 
 use crate::{
-    labels::{LEASE_INSTANCE, LEASE_STATE},
+    labels::{LEASE_GROUP, LEASE_INSTANCE, LEASE_STATE},
     moment::Moment,
 };
 
@@ -153,6 +153,11 @@ fn shows_a_shard(lease: &Lease) -> bool {
 /// The value of an annotation of a Lease.
 pub fn annotation<'a>(lease: &'a Lease, key: &str) -> Option<&'a str> {
     lease.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// The group of shards that a Lease's shard is of; none where it is of no group.
+pub fn group(lease: &Lease) -> Option<&str> {
+    annotation(lease, LEASE_GROUP).filter(|group| !group.is_empty())
 }
 
 /// The holder of a Lease; an empty one means that it was released.

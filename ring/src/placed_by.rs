@@ -26,7 +26,7 @@ pub enum PlacedBy {
     Unusable(String),
 }
 
-/// The longest value of an annotation that objects are placed by, in bytes: one that says more is no name of anything.
+/// The longest value of an annotation that objects are placed by, in bytes: a longer one counts as none.
 pub const LONGEST_VALUE: usize = 253;
 
 impl PlacedBy {

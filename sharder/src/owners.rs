@@ -26,8 +26,7 @@ impl Owner<'_> {
     pub(crate) fn place(&self, snapshot: &Snapshot, namespace: Option<&str>) -> Option<Place> {
         let namespace = namespace.filter(|_| self.main.resource.namespaced).map(str::to_owned);
         let known = ObjectMeta { name: Some(self.reference.name.clone()), namespace, ..ObjectMeta::default() };
-        let by_name = !self.main.placed_by.may_change() && snapshot.groups.is_empty();
-        by_name.then(|| snapshot.place_of(self.main, &known))
+        snapshot.is_placed_by_name(self.main).then(|| snapshot.place_of(self.main, &known))
     }
 
     /// The owner as it is now. None when there is no such object any more.

@@ -302,6 +302,11 @@ impl Snapshot {
         self.members.available().filter(|shard| self.members.may_receive(shard.as_str()))
     }
 
+    /// Whether name and namespace alone say where an object of a main resource belongs.
+    pub(crate) fn is_placed_by_name(&self, main: &Main) -> bool {
+        !main.placed_by.may_change() && self.groups.is_empty()
+    }
+
     /// What says where an object of a main resource belongs.
     pub(crate) fn place_of(&self, main: &Main, object: &ObjectMeta) -> Place {
         Place { key: main.resource.key(object, &main.placed_by).point(), group: self.groups.of(object.labels.as_ref()) }

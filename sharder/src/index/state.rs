@@ -163,11 +163,10 @@ impl State {
         if stays {
             return;
         }
-        let place = Place::Root { point: point() };
         self.note(slot, changes);
         self.families.unlink(&mut self.table, slot);
         match follows {
-            Follows::Itself => self.table.at_mut(slot).set_place(place),
+            Follows::Itself => self.table.at_mut(slot).set_place(Place::Root { point: point() }),
             Follows::Controller { resource, uid } => match self.table.find(resource, uid) {
                 Some(parent) => self.families.link(&mut self.table, slot, parent),
                 None => self.families.wait(&mut self.table, slot, uid),

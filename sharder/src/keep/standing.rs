@@ -8,7 +8,7 @@ use tokio::time::Instant;
 /// How an object should be.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Wish {
-    /// Nobody has said it yet.
+    /// It was not said yet.
     #[default]
     Unsaid,
     Absent,
@@ -28,7 +28,7 @@ pub(crate) enum Standing {
         /// As it is stored.
         object: Arc<DynamicObject>,
     },
-    /// It was as it should be, and somebody has changed or deleted it since: it is written again soon.
+    /// It was as it should be. Another client has changed or deleted it since, so it is written again soon.
     Disturbed {
         /// They did so right after it was written, and are left in peace for longer.
         again: bool,

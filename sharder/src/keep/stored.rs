@@ -60,7 +60,7 @@ fn annotated_by_us(stored: &ObjectMeta) -> BTreeSet<String> {
     fields.flat_map(|fields| fields.keys()).filter_map(|key| key.strip_prefix("f:")).map(str::to_owned).collect()
 }
 
-/// Whether what a watch shows is what was written. What others write into its status is nobody's change of it: the API server
+/// Whether what a watch shows is what was written. A write of its status changes nothing of it: the API server
 /// counts the generations of all else.
 pub(super) fn is_stored(seen: Option<&ObjectMeta>, stored: Option<&Stored>) -> bool {
     let (Some(seen), Some(stored)) = (seen, stored.map(|stored| &stored.object.metadata)) else {

@@ -73,8 +73,7 @@ impl Counting<'_> {
                 if self.selects(&object) {
                     let (next, to) = self.next(&object, place);
                     forecast.object(&resource.id, &object, (&next, to.as_ref()));
-                    let by_name = !main.placed_by.may_change() && self.snapshot.groups.is_empty();
-                    if let Some(home) = self.snapshot.home(place).filter(|_| !by_name) {
+                    if let Some(home) = self.snapshot.home(place).filter(|_| !self.snapshot.is_placed_by_name(main)) {
                         self.placed.lock().insert(object.uid, Places { home: home.clone(), owner: to });
                     }
                 } else {

@@ -6,7 +6,7 @@ use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use ringside_ring::{
     Moment, ResourceVersion, RingName, ShardName, Weight,
     labels::{LEASE_ADMITTED, LEASE_GROUP, LEASE_INSTANCE, LEASE_RING_GENERATION, LEASE_STATE},
-    lease::{Judgement, LeaseFacts, LeaseOwner, ShardState, annotation, duration_fault, judge},
+    lease::{Judgement, LeaseFacts, LeaseOwner, ShardState, annotation, duration_fault, group, judge},
     weight::InvalidWeight,
 };
 
@@ -53,7 +53,7 @@ impl Observed {
 
     /// The group of shards that it is of.
     pub(in crate::leases) fn group(&self) -> Option<&str> {
-        annotation(&self.lease, LEASE_GROUP).filter(|group| !group.is_empty())
+        group(&self.lease)
     }
 
     /// Whether its shard has read this annotation as it is now.
