@@ -17,15 +17,6 @@ impl PartitionKey {
         Self(format!("{group}/{kind}/{namespace}/{name}"))
     }
 
-    /// The key of the object that `owner` points to, from a dependent in `namespace`.
-    ///
-    /// An owner reference carries no namespace: the owner lives in the dependent's (`owner_namespaced`)
-    /// or in none at all (Kubernetes, "Owners and Dependents").
-    pub fn of_owner(owner: &OwnerReference, owner_namespaced: bool, namespace: &str) -> Self {
-        let namespace = if owner_namespaced { namespace } else { "" };
-        Self::of(group_of(&owner.api_version), &owner.kind, namespace, &owner.name)
-    }
-
     /// The key that all objects have which are placed by one value: `<by>/<key>/<value>`, without `<key>` for a namespace.
     pub(crate) fn shared(by: &str, key: &str, value: &str) -> Self {
         Self(if key.is_empty() { format!("{by}/{value}") } else { format!("{by}/{key}/{value}") })
@@ -55,21 +46,6 @@ pub fn controller_of(references: Option<&[OwnerReference]>) -> Option<&OwnerRefe
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_child_has_its_controllers_key_whatever_version_it_names() {
-        let owner = |api_version: &str| OwnerReference {
-            api_version: api_version.into(),
-            kind: "Deployment".into(),
-            name: "web".into(),
-            controller: Some(true),
-            ..OwnerReference::default()
-        };
-        let key = PartitionKey::of("apps", "Deployment", "default", "web");
-        assert_eq!(PartitionKey::of_owner(&owner("apps/v1"), true, "default"), key);
-        assert_eq!(PartitionKey::of_owner(&owner("apps/v1beta1"), true, "default"), key);
-        assert_eq!(PartitionKey::of_owner(&owner("v1"), false, "default").as_str(), "/Deployment//web");
-    }
 
     #[test]
     fn only_a_controller_reference_counts() {

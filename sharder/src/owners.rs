@@ -73,3 +73,35 @@ pub(crate) async fn owner<'a>(
     }
     Ok(None)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::Arc;
+
+    use ringside_ring::{PartitionKey, PlacedBy};
+
+    use super::*;
+    use crate::snapshot::tests::{resource, snapshot};
+
+    #[test]
+    fn a_child_has_its_controllers_key_whatever_version_it_names() {
+        let snapshot = snapshot();
+        let placed = |resource: Arc<Resource>, api_version: &str, namespace: &str| {
+            let main = Main { resource, controlled: Vec::new(), placed_by: PlacedBy::Name };
+            let (api_version, kind, name) = (api_version.to_owned(), "Deployment".to_owned(), "web".to_owned());
+            let reference =
+                OwnerReference { api_version, kind, name, controller: Some(true), ..OwnerReference::default() };
+            Owner { main: &main, reference }.place(&snapshot, Some(namespace)).unwrap().key
+        };
+        let apps = || resource("apps", "Deployment", "deployments");
+        let key = PartitionKey::of("apps", "Deployment", "default", "web").point();
+        assert_eq!(placed(apps(), "apps/v1", "default"), key);
+        assert_eq!(placed(apps(), "apps/v1beta1", "default"), key);
+        let global = Resource { namespaced: false, ..(*resource("", "Deployment", "deployments")).clone() };
+        let expected = PartitionKey::of("", "Deployment", "", "web");
+        assert_eq!(expected.as_str(), "/Deployment//web");
+        assert_eq!(placed(Arc::new(global), "v1", "default"), expected.point());
+    }
+}
