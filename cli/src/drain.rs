@@ -8,8 +8,8 @@ use kube::{
     runtime::{WatchStreamExt as _, watcher},
 };
 use ringside_ring::{
-    ClusterRing, Controller, RingLabels, RingName, Weight,
-    labels::{LEASE_DRAINED, LEASE_INSTANCE, LEASE_RING},
+    Controller, Ring, RingLabels, RingName, Weight,
+    labels::{self, LEASE_DRAINED, LEASE_INSTANCE},
     lease::annotation,
 };
 use ringside_runtime::{
@@ -105,9 +105,8 @@ async fn mark(cluster: &Cluster, lease: &Lease, mark: Option<&str>) -> anyhow::R
 }
 
 fn ring_of(lease: &Lease) -> anyhow::Result<RingName> {
-    let ring = lease.metadata.labels.as_ref().and_then(|labels| labels.get(LEASE_RING));
-    let ring = ring.ok_or_else(|| anyhow::anyhow!("this Lease is no replica's: it has no label {LEASE_RING}"))?;
-    Ok(ring.parse()?)
+    let ring = labels::ring_of(&lease.metadata);
+    Ok(ring.ok_or_else(|| anyhow::anyhow!("this Lease is no replica's: it has no label of a ring"))??)
 }
 
 /// Whether another replica than this one takes objects.
@@ -122,8 +121,9 @@ fn has_receiver(replicas: &[Replica], drained: &str) -> bool {
 
 /// Follows the ring until no object of its resources has the replica's label. Says the count whenever it is another one.
 async fn until_empty(client: &Client, ring: &RingName, name: &str) -> anyhow::Result<()> {
-    let config = watcher::Config::default().fields(&format!("metadata.name={ring}"));
-    let changes = watcher(Api::<ClusterRing>::all(client.clone()), config).default_backoff().applied_objects();
+    let config = watcher::Config::default().fields(&format!("metadata.name={}", ring.name()));
+    let changes =
+        watcher(Api::<Ring>::all_with(client.clone(), &ring.kind()), config).default_backoff().applied_objects();
     let mut changes = std::pin::pin!(changes);
     let mut told = None;
     while let Some(change) = changes.next().await {
@@ -147,8 +147,8 @@ async fn until_empty(client: &Client, ring: &RingName, name: &str) -> anyhow::Re
 }
 
 /// Whether an object of the ring's resources has the replica's label.
-async fn has_objects(client: &Client, ring: &ClusterRing, name: &str) -> anyhow::Result<bool> {
-    let labels = RingLabels::of(&ring.name_any().parse()?);
+async fn has_objects(client: &Client, ring: &Ring, name: &str) -> anyhow::Result<bool> {
+    let labels = RingLabels::of(&ring.name()?);
     let one = ListParams::default().labels(&format!("{}={name}", labels.shard)).limit(1);
     for resource in ring.spec.families().keys() {
         let api = discovery::resource(client, resource).await?.api;
@@ -162,7 +162,7 @@ async fn has_objects(client: &Client, ring: &ClusterRing, name: &str) -> anyhow:
 }
 
 /// How many objects the replica has; none where the ring does not count it.
-fn left(ring: &ClusterRing, name: &str) -> Option<i64> {
+fn left(ring: &Ring, name: &str) -> Option<i64> {
     rings::objects_of(ring.status.as_ref()?.objects.as_ref()?, name)
 }
 
@@ -190,13 +190,13 @@ mod tests {
 
     #[test]
     fn objects_left_are_those_that_the_ring_counts() {
-        let ring: ClusterRing = serde_json::from_value(json!({
+        let ring: Ring = serde_json::from_value(json!({
             "apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing", "metadata": {"name": "websites"},
             "spec": {"resources": []}, "status": {"objects": {"shards": [{"name": "a", "objects": 3}]}},
         }))
         .unwrap();
         assert_eq!((left(&ring, "a"), left(&ring, "b")), (Some(3), Some(0)));
-        assert_eq!(left(&ClusterRing::default(), "a"), None);
+        assert_eq!(left(&Ring::default(), "a"), None);
         assert!(ring_of(&lease("a", "ready", &json!({}))).is_ok() && ring_of(&Lease::default()).is_err());
     }
 }

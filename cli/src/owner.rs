@@ -15,7 +15,7 @@ use kube::{
     core::DynamicObject,
 };
 use ringside_ring::{
-    ClusterRing, RingLabels, RingName,
+    Ring, RingLabels, RingName,
     cluster_ring::GroupResource,
     partition::{controller_of, group_of},
     placement::DEFAULT_TOKENS_PER_SHARD,
@@ -66,7 +66,7 @@ pub async fn run(global: &Global, arguments: Arguments) -> anyhow::Result<Said> 
     let client = &cluster.client;
     let rings = match &ring {
         Some(name) => vec![rings::read(client, name).await?],
-        None => rings::read_all(client).await?,
+        None => rings::read_all(client).await?.into_values().flatten().collect(),
     };
     let Some((ring, id)) = ring_with(&rings, &resource)? else {
         let shared: BTreeSet<_> =
@@ -85,7 +85,7 @@ pub async fn run(global: &Global, arguments: Arguments) -> anyhow::Result<Said> 
 }
 
 /// The ring that has the resource, and the resource's whole name.
-fn ring_with<'a>(rings: &'a [ClusterRing], named: &str) -> anyhow::Result<Option<(&'a ClusterRing, GroupResource)>> {
+fn ring_with<'a>(rings: &'a [Ring], named: &str) -> anyhow::Result<Option<(&'a Ring, GroupResource)>> {
     let is_named = |id: &GroupResource| id.resource == named || id.to_string() == named;
     let found: Vec<_> = rings
         .iter()
@@ -94,8 +94,8 @@ fn ring_with<'a>(rings: &'a [ClusterRing], named: &str) -> anyhow::Result<Option
     if found.len() > 1 {
         let all: BTreeSet<_> = found
             .iter()
-            .map(|(ring, id)| format!("{id} of {}", ring.metadata.name.as_deref().unwrap_or_default()))
-            .collect();
+            .map(|(ring, id)| anyhow::Ok(format!("{id} of {}", ring.name()?)))
+            .collect::<anyhow::Result<_>>()?;
         let all: Vec<_> = all.into_iter().collect();
         bail!("'{named}' is more than one: name one with --ring, or with its group: {}", all.join(", "));
     }
@@ -121,11 +121,11 @@ async fn get(client: &Client, served: &Served, namespace: Option<&str>, name: &s
 /// Reads all that the answer depends on. Events and children are left out where the user may not read them.
 async fn look(
     client: &Client,
-    ring: &ClusterRing,
+    ring: &Ring,
     id: GroupResource,
     (served, metadata): (Served, ObjectMeta),
 ) -> anyhow::Result<Seen> {
-    let name: RingName = ring.metadata.name.as_deref().unwrap_or_default().parse()?;
+    let name = ring.name()?;
     let leases = rings::leases(client, &name).await?;
     let namespace = metadata.namespace.clone();
     let namespace_labels = match &namespace {
@@ -160,7 +160,7 @@ async fn look(
 /// Follows the controllers of an object up to the root that it is placed by.
 async fn root_of(
     client: &Client,
-    ring: &ClusterRing,
+    ring: &Ring,
     id: &GroupResource,
     (served, metadata): (Served, ObjectMeta),
 ) -> anyhow::Result<Placed> {
@@ -201,7 +201,7 @@ async fn root_of(
 /// How many objects below a root carry the same label; none where they may not be listed.
 async fn children(
     client: &Client,
-    ring: &ClusterRing,
+    ring: &Ring,
     id: &GroupResource,
     root: &ObjectMeta,
     labels: &RingLabels,
@@ -227,7 +227,7 @@ async fn children(
 async fn events(client: &Client, ring: &RingName, object: &ObjectMeta) -> Vec<Event> {
     let uid = object.uid.clone().unwrap_or_default();
     let of_object = (object.namespace.clone(), format!("involvedObject.uid={uid}"));
-    let of_ring = (None, format!("involvedObject.kind=ClusterRing,involvedObject.name={ring}"));
+    let of_ring = (None, format!("involvedObject.kind={},involvedObject.name={}", ring.kind(), ring.name()));
     let lists = stream::iter([of_object, of_ring]).then(|(namespace, fields)| async move {
         let events: Api<Event> = Api::namespaced(client.clone(), namespace.as_deref().unwrap_or("default"));
         let found = events.list(&ListParams::default().fields(&fields)).await;
@@ -251,7 +251,7 @@ mod tests {
 
     use super::*;
 
-    fn ring(name: &str) -> ClusterRing {
+    fn ring(name: &str) -> Ring {
         serde_json::from_value(json!({
             "apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing", "metadata": {"name": name},
             "spec": {"resources": [{"group": "web.example.com", "resource": "websites",
@@ -263,8 +263,7 @@ mod tests {
     #[test]
     fn ring_is_found_by_the_resource() {
         let one = [ring("a")];
-        let found =
-            |rings: &[ClusterRing], named: &str| ring_with(rings, named).map(|it| it.map(|(_, id)| id.to_string()));
+        let found = |rings: &[Ring], named: &str| ring_with(rings, named).map(|it| it.map(|(_, id)| id.to_string()));
         assert_eq!(found(&one, "websites").unwrap().as_deref(), Some("websites.web.example.com"));
         assert_eq!(found(&one, "configmaps").unwrap().as_deref(), Some("configmaps"));
         assert_eq!(found(&one, "pods").unwrap(), None);

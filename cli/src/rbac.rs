@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use ringside_ring::{
-    ClusterRing, RingName,
+    Ring, RingKind, RingName,
     rights::{Shards, rights},
 };
 use ringside_runtime::config::parse_namespace;
@@ -28,7 +28,7 @@ pub struct Arguments {
     /// A ring of the cluster.
     #[arg(required_unless_present = "filename")]
     ring: Option<RingName>,
-    /// File with the ClusterRing, instead of one of the cluster; `-` is the standard input.
+    /// File with the ring, instead of one of the cluster; `-` is the standard input.
     #[arg(long, short, value_name = "FILE", conflicts_with = "ring", requires = "shards")]
     filename: Option<PathBuf>,
     /// Namespace of replicas, and the ServiceAccount of their Pods where these have the proxy; may be repeated. Without it those
@@ -82,21 +82,19 @@ async fn shards_of(cluster: &Cluster, ring: &RingName) -> anyhow::Result<Vec<Sha
     Ok(found.into_iter().map(|(namespace, account)| Shards { namespace, account }).collect())
 }
 
-fn read(file: &Path) -> anyhow::Result<ClusterRing> {
+fn read(file: &Path) -> anyhow::Result<Ring> {
     let is_stdin = file.as_os_str() == "-";
     let text = if is_stdin { io::read_to_string(io::stdin()) } else { fs::read_to_string(file) };
     let text = text.with_context(|| format!("can't read {}", file.display()))?;
-    let object: Value =
-        serde_saphyr::from_str(&text).with_context(|| format!("{} is no ClusterRing", file.display()))?;
-    if object["kind"] != "ClusterRing" {
-        bail!("{} is no ClusterRing: its kind is {}", file.display(), object["kind"]);
+    let object: Value = serde_saphyr::from_str(&text).with_context(|| format!("{} is no ring", file.display()))?;
+    if RingKind::ALL.iter().all(|kind| object["kind"] != kind.names().kind) {
+        bail!("{} is no ring: its kind is {}", file.display(), object["kind"]);
     }
-    serde_json::from_value(object).with_context(|| format!("{} is no ClusterRing", file.display()))
+    serde_json::from_value(object).with_context(|| format!("{} is no ring", file.display()))
 }
 
-fn print(ring: &ClusterRing, sharder_namespace: &str, shards: &[Shards], format: Format) -> anyhow::Result<String> {
-    let name: RingName = ring.metadata.name.as_deref().unwrap_or_default().parse()?;
-    let objects = rights(&name, &ring.spec, sharder_namespace, shards);
+fn print(ring: &Ring, sharder_namespace: &str, shards: &[Shards], format: Format) -> anyhow::Result<String> {
+    let objects = rights(&ring.name()?, &ring.spec, sharder_namespace, shards);
     if format == Format::Json {
         let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
         return Ok(serde_json::to_string_pretty(&list)?);
@@ -139,7 +137,7 @@ mod tests {
     fn a_file_without_ring_is_refused_with_a_reason() {
         let fault = |file: PathBuf| format!("{:#}", read(&file).unwrap_err());
         assert!(fault(example("nothing.yaml")).starts_with("can't read "));
-        assert!(fault(example("deployment.yaml")).contains(" is no ClusterRing: "));
+        assert!(fault(example("deployment.yaml")).contains(" is no ring: "));
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! What the API server has of a ring: the ring itself, and its replicas as their Leases show them.
 
+use std::collections::BTreeMap;
+
 use anyhow::anyhow;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client, api::ListParams, runtime::watcher};
 use ringside_ring::{
-    ClusterRing, Controller, Grace, Members, RingName, ShardName, Weight,
+    Controller, Grace, Members, Ring, RingKind, RingName, ShardName, Weight,
     cluster_ring::{NAMED_SHARDS, ObjectCounts},
-    labels::{LEASE_RING, LEASE_STATE, LEASE_VERSION},
+    labels::{LEASE_STATE, LEASE_VERSION},
     lease::{LeaseFacts, LeaseOwner, ShardState, annotation, group},
     members::Member,
     weight::is_drained,
@@ -17,27 +19,31 @@ use ringside_runtime::explain::{code, explain, explain_watch};
 ///
 /// # Errors
 /// When there is none, or it can't be read.
-pub async fn read(client: &Client, name: &RingName) -> anyhow::Result<ClusterRing> {
-    Api::<ClusterRing>::all(client.clone()).get(name.as_str()).await.map_err(|error| match code(&error) {
-        Some(404) => {
-            anyhow!("there is no ClusterRing '{name}': `kubectl get clusterrings` lists those that there are")
-        }
-        _ => anyhow!("can't read ClusterRing '{name}': {}", explain(&error)),
+pub async fn read(client: &Client, name: &RingName) -> anyhow::Result<Ring> {
+    let (titled, plural) = (name.titled(), name.kind().names().plural);
+    Api::<Ring>::all_with(client.clone(), &name.kind()).get(name.name()).await.map_err(|error| match code(&error) {
+        Some(404) => anyhow!("there is no {titled}: `kubectl get {plural}` lists those that there are"),
+        _ => anyhow!("can't read {titled}: {}", explain(&error)),
     })
 }
 
-/// Reads all rings.
+/// Reads all rings, of each kind that the API server knows. An install of before may have the older kind alone.
 ///
 /// # Errors
 /// When they can't be listed, or the API server knows none.
-pub async fn read_all(client: &Client) -> anyhow::Result<Vec<ClusterRing>> {
-    let rings = Api::<ClusterRing>::all(client.clone()).list(&ListParams::default()).await;
-    Ok(rings
-        .map_err(|error| match code(&error) {
-            Some(404) => anyhow!("the API server knows no ClusterRing: install Ringside first"),
-            _ => anyhow!("can't list ClusterRings: {}", explain(&error)),
-        })?
-        .items)
+pub async fn read_all(client: &Client) -> anyhow::Result<BTreeMap<RingKind, Vec<Ring>>> {
+    let mut rings = BTreeMap::new();
+    for kind in RingKind::ALL {
+        match Api::<Ring>::all_with(client.clone(), &kind).list(&ListParams::default()).await {
+            Ok(listed) => drop(rings.insert(kind, listed.items)),
+            Err(error) if kind == RingKind::ControllerRing && matches!(code(&error), Some(403 | 404)) => {}
+            Err(error) if code(&error) == Some(404) => {
+                return Err(anyhow!("the API server knows no {kind}: install Ringside first"));
+            }
+            Err(error) => return Err(anyhow!("can't list {}: {}", kind.names().plural, explain(&error))),
+        }
+    }
+    Ok(rings)
 }
 
 /// Reads the Leases with the ring's label.
@@ -45,7 +51,7 @@ pub async fn read_all(client: &Client) -> anyhow::Result<Vec<ClusterRing>> {
 /// # Errors
 /// When they can't be listed.
 pub async fn leases(client: &Client, ring: &RingName) -> anyhow::Result<Vec<Lease>> {
-    let of_ring = ListParams::default().labels(&format!("{LEASE_RING}={ring}"));
+    let of_ring = ListParams::default().labels(&ring.lease_selector());
     let leases = Api::<Lease>::all(client.clone()).list(&of_ring).await;
     Ok(leases.map_err(|error| anyhow!("can't list the Leases of the replicas: {}", explain(&error)))?.items)
 }
@@ -154,7 +160,7 @@ pub(crate) mod tests {
         let holder = if state == "dead" { "" } else { name };
         serde_json::from_value(json!({
             "metadata": {"name": name, "namespace": "default", "annotations": annotations,
-                "labels": {LEASE_RING: "websites", LEASE_STATE: state}},
+                "labels": {"alpha.sharding.timebertt.dev/clusterring": "websites", LEASE_STATE: state}},
             "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15},
         }))
         .unwrap()

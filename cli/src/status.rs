@@ -9,9 +9,13 @@ use kube::{
     Api, Client,
     api::ListParams,
     core::DynamicObject,
-    runtime::{WatchStreamExt as _, reflector, watcher},
+    runtime::{
+        WatchStreamExt as _,
+        reflector::{self, Store},
+        watcher,
+    },
 };
-use ringside_ring::{ClusterRing, RingLabels, RingName, labels::LEASE_RING};
+use ringside_ring::{Ring, RingKind, RingLabels, RingName};
 use ringside_runtime::discovery;
 use tokio::time::sleep;
 
@@ -54,14 +58,14 @@ pub async fn run(global: &Global, arguments: Arguments) -> anyhow::Result<Said> 
     }
     let (rings, leases) = match &ring {
         Some(name) => (vec![rings::read(&cluster.client, name).await?], rings::leases(&cluster.client, name).await?),
-        None => (rings::read_all(&cluster.client).await?, Vec::new()),
+        None => (rings::read_all(&cluster.client).await?.into_values().flatten().collect(), Vec::new()),
     };
     let report = look(&cluster.client, &rings, ring.is_some(), &leases).await;
     let text = render(global.output, &report, text::table)?;
     Ok(if report.is_healthy() { Said::good(text) } else { Said::unhealthy(text) })
 }
 
-async fn look(client: &Client, rings: &[ClusterRing], with_replicas: bool, leases: &[Lease]) -> Report {
+async fn look(client: &Client, rings: &[Ring], with_replicas: bool, leases: &[Lease]) -> Report {
     let mut reports = Vec::new();
     for ring in rings {
         let moving = if with_replicas { moving(client, ring).await } else { None };
@@ -71,13 +75,13 @@ async fn look(client: &Client, rings: &[ClusterRing], with_replicas: bool, lease
 }
 
 /// How many objects each replica is asked to release; none where the user may not list them.
-async fn moving(client: &Client, ring: &ClusterRing) -> Option<BTreeMap<String, usize>> {
+async fn moving(client: &Client, ring: &Ring) -> Option<BTreeMap<String, usize>> {
     let counts = ring.status.as_ref()?.objects.as_ref()?;
     let mut moving = BTreeMap::new();
     if counts.draining == 0 {
         return Some(moving);
     }
-    let labels = RingLabels::of(&ring.metadata.name.as_deref()?.parse().ok()?);
+    let labels = RingLabels::of(&ring.name().ok()?);
     for resource in ring.spec.families().keys() {
         let api = discovery::resource(client, resource).await.ok()?.api;
         let drained = ListParams::default().labels(&labels.drain);
@@ -95,31 +99,39 @@ async fn follow(global: &Global, client: &Client, ring: Option<RingName>) -> any
     // Shorter than a request may take.
     let seconds = u32::try_from(global.timeout.as_secs() * 4 / 5).unwrap_or(u32::MAX).clamp(1, 290);
     let config = watcher::Config::default().timeout(seconds);
-    let (of_one, of_ring) = match &ring {
-        Some(name) => {
-            let one = config.clone().fields(&format!("metadata.name={name}"));
-            (one, config.labels(&format!("{LEASE_RING}={name}")))
-        }
-        None => (config.clone(), config.labels(LEASE_RING)),
+    let kinds: Vec<RingKind> = match &ring {
+        Some(name) => vec![name.kind()],
+        None => rings::read_all(client).await?.into_keys().collect(),
     };
-    let (rings, rings_writer) = reflector::store();
-    let (leases, leases_writer) = reflector::store();
-    let of_rings = watcher(Api::<ClusterRing>::all(client.clone()), of_one).default_backoff();
-    let of_leases = watcher(Api::<Lease>::all(client.clone()), of_ring).default_backoff();
-    let of_rings = reflector::reflector(rings_writer, of_rings).map_ok(drop).boxed();
-    let of_leases = reflector::reflector(leases_writer, of_leases).map_ok(drop).boxed();
-    let mut changes = stream::select(of_rings, of_leases);
+    let (mut rings, mut leases, mut changes) = (Vec::new(), Vec::new(), stream::SelectAll::new());
+    for kind in kinds {
+        let (of_one, of_ring) = match &ring {
+            Some(name) => {
+                let one = config.clone().fields(&format!("metadata.name={}", name.name()));
+                (one, config.clone().labels(&name.lease_selector()))
+            }
+            None => (config.clone(), config.clone().labels(kind.names().lease_label)),
+        };
+        let (rings_writer, leases_writer) = (reflector::store::Writer::new(kind), reflector::store::Writer::default());
+        rings.push(rings_writer.as_reader());
+        leases.push(leases_writer.as_reader());
+        let of_rings = watcher(Api::<Ring>::all_with(client.clone(), &kind), of_one).default_backoff();
+        let of_leases = watcher(Api::<Lease>::all(client.clone()), of_ring).default_backoff();
+        changes.push(reflector::reflector(rings_writer, of_rings).map_ok(drop).boxed());
+        changes.push(reflector::reflector(leases_writer, of_leases).map_ok(drop).boxed());
+    }
     let mut shown = String::new();
     while let Some(change) = changes.next().await {
         if let Err(error) = change {
             rings::go_on(&error)?;
             continue;
         }
-        let (rings_now, leases_now): (Vec<_>, Vec<_>) = (rings.state(), leases.state());
+        let rings_now: Vec<_> = rings.iter().flat_map(Store::state).collect();
+        let leases_now: Vec<_> = leases.iter().flat_map(Store::state).collect();
         if rings_now.is_empty() {
             continue;
         }
-        let rings_now: Vec<ClusterRing> = rings_now.iter().map(|ring| (**ring).clone()).collect();
+        let rings_now: Vec<Ring> = rings_now.iter().map(|ring| (**ring).clone()).collect();
         let leases_now: Vec<Lease> = leases_now.iter().map(|lease| (**lease).clone()).collect();
         let report = look(client, &rings_now, ring.is_some(), &leases_now).await;
         let text = render(global.output, &report, text::table)?;

@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client, api::ListParams};
-use ringside_ring::{
-    labels::{LEASE_RING, LEASE_VERSION},
-    lease::annotation,
-};
+use ringside_ring::{RingKind, labels::LEASE_VERSION, lease::annotation};
 use ringside_runtime::explain::explain;
 use serde::Serialize;
 
@@ -53,7 +50,10 @@ pub async fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Said>
     let cluster = global.connect().await?;
     let elections =
         leases(&cluster.client, &ListParams::default().fields(&format!("metadata.name={ELECTION}"))).await?;
-    let shards = leases(&cluster.client, &ListParams::default().labels(LEASE_RING)).await?;
+    let mut shards = Vec::new();
+    for kind in RingKind::ALL {
+        shards.extend(leases(&cluster.client, &ListParams::default().labels(kind.names().lease_label)).await?);
+    }
     let versions = of(&elections, &shards);
     let text = render(global.output, &versions, table)?;
     Ok(if versions.faults.is_empty() { Said::good(text) } else { Said::unhealthy(text) })

@@ -19,7 +19,7 @@ use kube::{
         watcher::{self, Event, watcher},
     },
 };
-use ringside_ring::{RingLabels, RingName, labels};
+use ringside_ring::{RingLabels, RingName};
 use tokio::task::JoinHandle;
 
 pub use self::versions::Versions;
@@ -100,7 +100,7 @@ fn changes(
         None => Api::all(client.clone()),
     };
     let leases: Api<Lease> = Api::all(client.clone());
-    let of_the_ring = watcher::Config::default().labels(&format!("{}={ring}", labels::LEASE_RING));
+    let of_the_ring = watcher::Config::default().labels(&ring.lease_selector());
     let objects = watcher(objects, watcher::Config::default()).default_backoff().map(|event| event.map(Change::Object));
     let leases = watcher(leases, of_the_ring).default_backoff().map(|event| event.map(Change::Lease));
     stream::select(leases.boxed(), objects.boxed())

@@ -25,13 +25,15 @@ use kube::{
     },
 };
 use ringside_ring::{
-    RingLabels, RingName, ShardName,
-    labels::LEASE_RING,
+    RingKind, RingLabels, RingName, ShardName,
     lease::{SHARDER_HOLDER, holder},
     patch,
 };
 use serde_json::json;
 use tokio_util::task::AbortOnDropHandle;
+
+/// On a shard's Lease: the label that names its `ClusterRing`.
+pub const LEASE_RING: &str = RingKind::ClusterRing.names().lease_label;
 
 /// Renewals in one duration, as of client-go's leader election.
 const RENEWALS: u32 = 3;
@@ -71,7 +73,7 @@ impl PlainShard {
         let lease = Lease {
             metadata: ObjectMeta {
                 name: Some(name.to_string()),
-                labels: Some([(LEASE_RING.to_owned(), ring.to_string())].into()),
+                labels: Some([(ring.kind().names().lease_label.to_owned(), ring.name().to_owned())].into()),
                 ..ObjectMeta::default()
             },
             spec: Some(LeaseSpec {

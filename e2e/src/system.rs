@@ -48,7 +48,7 @@ use crate::{
     toolchain::{self, built},
     wall_clock::WallClock,
 };
-use ringside_ring::{ClusterRing, RingLabels, RingName, cluster_ring::Fence};
+use ringside_ring::{Ring, RingKind, RingLabels, RingName, cluster_ring::Fence};
 
 /// Where the shards' Pods are, as in the example manifests.
 pub const NAMESPACE: &str = "default";
@@ -74,6 +74,10 @@ pub struct Settings {
     pub renew_deadline: Duration,
     /// Whether operators make chains of three: the Secret belongs to the ConfigMap, and only that to the Website.
     pub chain: bool,
+    /// The kind of the ring.
+    pub kind: RingKind,
+    /// Whether sharders serve ControllerRings beside ClusterRings.
+    pub controller_rings: bool,
     /// Who keeps a shard from writing to objects that are not its own.
     pub fence: Fence,
     /// The log filter of proxies and sharders.
@@ -129,6 +133,8 @@ impl Default for Settings {
             // What controller-runtime does where nobody says otherwise.
             renew_deadline: Duration::from_secs(10),
             chain: false,
+            kind: RingKind::ClusterRing,
+            controller_rings: false,
             fence: Fence::Proxy,
             log_filter: "info".to_owned(),
             way_in: WayIn::Kubeconfig,
@@ -156,6 +162,10 @@ impl Settings {
         ];
         Self { api_server_flags: flags.into(), ..Self::default() }
     }
+}
+
+fn named(settings: &Settings, ring: &str) -> RingName {
+    RingName::new(settings.kind, ring).unwrap_or_else(|fault| panic!("{fault}"))
 }
 
 /// What all parts of a system share.
@@ -194,8 +204,9 @@ impl System {
     /// Builds what is missing, starts a control plane, and installs the `Website` resource and all permissions.
     pub async fn start(settings: Settings) -> Result<Self, SystemError> {
         let plane = Arc::new(Plane::start(settings.clone()).await?);
-        let (ring, namespace) = (RING.to_owned(), NAMESPACE.to_owned());
-        Self::at(plane, Place { ring, namespace, is_shared: false }, settings).await
+        let place = Place { ring: named(&settings, RING), namespace: NAMESPACE.to_owned(), is_shared: false };
+        install::rights_of_example(&plane.control_plane.client(), &place).await?;
+        Self::at(plane, place, settings).await
     }
 
     /// Starts a system beside others, with a ring and a namespace of this name. Its plane has sharders, and what
@@ -204,7 +215,8 @@ impl System {
     /// What changes the plane panics: a case that does so has a plane of its own.
     pub async fn on(plane: &Arc<Plane>, name: &str, settings: Settings) -> Result<Self, SystemError> {
         install::namespace(&plane.control_plane.client(), name).await?;
-        let place = Place { ring: name.to_owned(), namespace: name.to_owned(), is_shared: true };
+        let place = Place { ring: named(&settings, name), namespace: name.to_owned(), is_shared: true };
+        install::rights_of_example(&plane.control_plane.client(), &place).await?;
         Self::at(Arc::clone(plane), place, settings).await
     }
 
@@ -231,7 +243,7 @@ impl System {
     }
 
     /// Gives the sharder, and the proxies of the example's account in these namespaces, what they need for another ring.
-    pub async fn allow(&self, ring: &ClusterRing, namespaces: &[&str]) -> Result<(), SystemError> {
+    pub async fn allow(&self, ring: &(impl Clone + Into<Ring>), namespaces: &[&str]) -> Result<(), SystemError> {
         self.base.plane.allow(ring, namespaces).await
     }
 

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use ringside_ring::{ClusterRing, RingLabels, ShardName, cluster_ring::GroupResource};
+use ringside_ring::{Ring, RingLabels, ShardName, cluster_ring::GroupResource};
 use serde_json::{Value, json};
 
 use super::Webhook;
@@ -16,7 +16,7 @@ static WEBHOOK: LazyLock<Webhook> = LazyLock::new(|| {
         "metadata": {"name": "example", "uid": "r"}, "spec": {"resources": [
             {"group": "web.example.com", "resource": "websites", "controlledResources": [{"group": "", "resource": "configmaps"}]},
             {"group": "", "resource": "secrets"}]}});
-    let ring: ClusterRing = serde_json::from_value(ring).expect("a ring");
+    let ring: Ring = serde_json::from_value(ring).expect("a ring");
     let served =
         [("web.example.com", "websites", "Website"), ("", "configmaps", "ConfigMap"), ("", "secrets", "Secret")];
     let served =

@@ -14,7 +14,7 @@ use crate::controller::Mode;
 /// The options as they come, so that nothing is refused before everything was looked at.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Name of the ClusterRing that this controller is a shard of.
+    /// The ring that this controller is a shard of: NAME of a ClusterRing, or controllerring/NAME.
     #[arg(long, env = "RINGSIDE_RING", default_value = "", hide_default_value = true)]
     ring: String,
     /// Name of this shard, where the API server can't tell which pod this is. Default: the hostname.
@@ -229,7 +229,7 @@ impl Config {
 
 fn ring(name: &str) -> Result<RingName, String> {
     if name.is_empty() {
-        return Err("is missing: name the ClusterRing, here or as RINGSIDE_RING".to_owned());
+        return Err("is missing: name the ring, here or as RINGSIDE_RING".to_owned());
     }
     name.parse().map_err(|error: ringside_ring::name::InvalidName| error.to_string())
 }

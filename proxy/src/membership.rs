@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration}
 use crate::controller::Controller;
 use kube::Client;
 use ringside_ring::{
-    Grace, RingLabels, RingName, ShardName, Weight,
+    Grace, RingKind, RingLabels, RingName, ShardName, Weight,
     labels::{
-        LEASE_CONTROLLER, LEASE_GRACE, LEASE_GROUP, LEASE_INSTANCE, LEASE_RING, LEASE_RING_GENERATION, LEASE_TOKEN_POD,
+        LEASE_CONTROLLER, LEASE_GRACE, LEASE_GROUP, LEASE_INSTANCE, LEASE_RING_GENERATION, LEASE_TOKEN_POD,
         LEASE_VERSION, LEASE_WEIGHT,
     },
 };
@@ -62,16 +62,22 @@ pub struct Shard {
 }
 
 impl Shard {
+    /// The labels that name the ring. A Lease from before may be of a ring of the other kind.
+    fn of_ring(&self) -> impl Iterator<Item = (String, Option<String>)> {
+        let name = |kind| (kind == self.ring.kind()).then(|| self.ring.name().to_owned());
+        RingKind::ALL.into_iter().map(move |kind| (kind.names().lease_label.to_owned(), name(kind)))
+    }
+
     fn terms(&self, identity: &Identity, facts: watch::Receiver<Facts>) -> Terms {
         Terms {
             namespace: self.namespace.clone(),
             name: identity.shard.to_string(),
             holder: identity.shard.to_string(),
             duration: self.lease_duration,
-            labels: [(LEASE_RING.to_owned(), self.ring.to_string())]
-                .into_iter()
+            labels: self
+                .of_ring()
                 // The sharder says on the ring when the API server's fence can't know this shard.
-                .chain(identity.token_pod.clone().map(|pod| (LEASE_TOKEN_POD.to_owned(), pod)))
+                .chain(identity.token_pod.clone().map(|pod| (LEASE_TOKEN_POD.to_owned(), Some(pod))))
                 .collect(),
             annotations: BTreeMap::from([(LEASE_INSTANCE.to_owned(), identity.instance.clone())]),
             facts,

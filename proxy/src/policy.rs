@@ -1,4 +1,4 @@
-//! Which resources the ring shards, learned from its `ClusterRing` and kept up to date.
+//! Which resources the ring shards, learned from the ring itself and kept up to date.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,7 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use ringside_ring::{
-    ClusterRing, RingName,
+    Ring, RingName,
     cluster_ring::{ClusterRingStatus, GroupResource, ReadsByName, RingResource},
 };
 use ringside_runtime::{admin::Check, shutdown::Shutdown};
@@ -58,7 +58,7 @@ pub struct Policy {
 
 impl Policy {
     /// What a ring says.
-    pub fn of(ring: &ClusterRing) -> Self {
+    pub fn of(ring: &Ring) -> Self {
         let all = |resource: &&RingResource| resource.reads_by_name == ReadsByName::All;
         Self {
             resources: ring.spec.all_resources(),
@@ -117,7 +117,7 @@ impl Knowledge {
 
 /// The one who knows; others [`watch::Sender::subscribe`].
 pub fn channel() -> watch::Sender<Knowledge> {
-    watch::Sender::new(Knowledge::Unknown("the ClusterRing has not been read yet".to_owned()))
+    watch::Sender::new(Knowledge::Unknown("the ring has not been read yet".to_owned()))
 }
 
 /// Follows the ring until the shutdown.
@@ -161,9 +161,9 @@ fn events(
     client: Client,
     ring: &RingName,
     wait: Duration,
-) -> BoxStream<'static, watcher::Result<watcher::Event<ClusterRing>>> {
-    let only_this = watcher::Config::default().fields(&format!("metadata.name={ring}"));
-    let events = watcher(Api::all(client), only_this).default_backoff();
+) -> BoxStream<'static, watcher::Result<watcher::Event<Ring>>> {
+    let only_this = watcher::Config::default().fields(&format!("metadata.name={}", ring.name()));
+    let events = watcher(Api::all_with(client, &ring.kind()), only_this).default_backoff();
     once(sleep(wait)).filter_map(|()| ready(None)).chain(events).boxed()
 }
 
@@ -185,7 +185,7 @@ struct Follower {
 
 impl Follower {
     /// Returns whether the stream of events can go on.
-    fn take(&mut self, event: watcher::Result<watcher::Event<ClusterRing>>) -> bool {
+    fn take(&mut self, event: watcher::Result<watcher::Event<Ring>>) -> bool {
         match event {
             Ok(watcher::Event::Init) => self.listed = false,
             Ok(watcher::Event::InitApply(ring) | watcher::Event::Apply(ring)) => {
@@ -195,14 +195,15 @@ impl Follower {
                     true => self.learn(Policy::of(&ring)),
                     // Its Lease makes no shard: objects with its name may be those of another one.
                     false => self.forget(format!(
-                        "ClusterRing '{}' has no shards in namespace '{}': name it in spec.shardNamespaces, or run the shard in one of those",
-                        self.ring, self.namespace
+                        "{} has no shards in namespace '{}': name it in spec.shardNamespaces, or run the shard in one of those",
+                        self.ring.titled(), self.namespace
                     )),
                 }
             }
             Ok(watcher::Event::InitDone) if self.listed => {}
-            Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => self
-                .forget(format!("there is no ClusterRing '{}': create it, or name another one with --ring", self.ring)),
+            Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => {
+                self.forget(format!("there is no {}: create it, or name another one with --ring", self.ring.titled()));
+            }
             Err(error) => return self.fail(&error),
         }
         true
@@ -215,7 +216,7 @@ impl Follower {
         if generation <= self.generation {
             return false;
         }
-        self.forget(format!("ClusterRing '{}' has changed, and is read again", self.ring));
+        self.forget(format!("{} has changed, and is read again", self.ring.titled()));
         true
     }
 
@@ -247,12 +248,12 @@ impl Follower {
         if matches!(*self.knowledge.borrow(), Knowledge::Unknown(_)) {
             self.forget(reason);
         } else if refused {
-            tracing::warn!(ring = %self.ring, reason, "can't watch the ClusterRing; using its last state for a while");
+            tracing::warn!(ring = %self.ring, reason, "can't watch the ring; using its last state for a while");
             self.check.fail(reason.clone());
             let since = self.refused.take().map_or_else(Instant::now, |(since, _)| since);
             self.refused = Some((since, reason));
         } else {
-            tracing::warn!(ring = %self.ring, reason, "can't watch the ClusterRing; using its last state");
+            tracing::warn!(ring = %self.ring, reason, "can't watch the ring; using its last state");
         }
         !refused
     }
@@ -287,17 +288,18 @@ fn code(error: &watcher::Error) -> Option<u16> {
 fn explain(ring: &RingName, error: &watcher::Error) -> String {
     let code = code(error);
     let error = causes(error);
+    let (titled, definition) = (ring.titled(), ring.kind().names().definition);
     match code {
         Some(401) => {
-            format!("can't read ClusterRing '{ring}': the API server does not accept this proxy's credentials: {error}")
+            format!("can't read {titled}: the API server does not accept this proxy's credentials: {error}")
         }
         Some(403) => format!(
-            "may not read ClusterRing '{ring}': allow the pod's service account to get, list and watch clusterrings.sharding.timebertt.dev: {error}"
+            "may not read {titled}: allow the pod's service account to get, list and watch {definition}: {error}"
         ),
         Some(404) => format!(
-            "can't read ClusterRing '{ring}': the API server does not know the resource; install its CustomResourceDefinition: {error}"
+            "can't read {titled}: the API server does not know the resource; install its CustomResourceDefinition: {error}"
         ),
-        _ => format!("can't read ClusterRing '{ring}' yet: {error}"),
+        _ => format!("can't read {titled} yet: {error}"),
     }
 }
 
@@ -308,15 +310,15 @@ mod tests {
     use std::sync::atomic::{AtomicI64, Ordering};
 
     use futures::FutureExt;
-    use ringside_ring::cluster_ring::ClusterRingSpec;
+    use ringside_ring::cluster_ring::{ClusterRing, ClusterRingSpec};
     use ringside_runtime::admin::{Health, Probe};
     use tokio::sync::Semaphore;
 
     use super::*;
 
-    fn ring(resource: &str) -> ClusterRing {
+    fn ring(resource: &str) -> Ring {
         let resource = RingResource { resource: resource.into(), ..RingResource::default() };
-        ClusterRing::new("example", ClusterRingSpec { resources: vec![resource], ..ClusterRingSpec::default() })
+        ClusterRing::new("example", ClusterRingSpec { resources: vec![resource], ..ClusterRingSpec::default() }).into()
     }
 
     fn follower() -> (Follower, Health, watch::Receiver<Knowledge>) {
@@ -422,7 +424,7 @@ mod tests {
             ..RingResource::default()
         };
         let policy = |resources: Vec<RingResource>| {
-            Policy::of(&ClusterRing::new("example", ClusterRingSpec { resources, ..Default::default() }))
+            Policy::of(&ClusterRing::new("example", ClusterRingSpec { resources, ..Default::default() }).into())
         };
         let whole = policy(vec![entry("a", &["b", "c"]), entry("x", &[])]);
         let by_links = policy(vec![entry("a", &["b"]), entry("b", &["c"]), entry("x", &[])]);
@@ -496,8 +498,8 @@ mod tests {
                 }
                 let generation = lists.fetch_add(1, Ordering::Relaxed) + 1;
                 allowed.acquire().await?.forget();
-                let mut ring = ring("things");
-                ring.metadata.generation = Some(generation);
+                let spec = serde_json::json!({"resources": [{"resource": "things"}]});
+                let ring = serde_json::json!({"kind": "ClusterRing", "metadata": {"name": "example", "generation": generation}, "spec": spec});
                 let list = serde_json::json!({"metadata": {"resourceVersion": "1"}, "items": [ring]});
                 Ok::<_, tower::BoxError>(http::Response::new(kube::client::Body::from(serde_json::to_vec(&list)?)))
             }

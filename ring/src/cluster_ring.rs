@@ -110,8 +110,8 @@ pub enum Fence {
         .message("a resource is in its own controlledResources: take it out there, as its objects are placed each by itself"),
     validation = Rule::new("!has(self.controlledResources) || self.controlledResources.all(one, self.controlledResources.exists_one(other, other == one))")
         .message("a resource is in controlledResources twice: name it once"),
-    validation = Rule::new("([self.resource + '.' + self.group] + (has(self.controlledResources) ? self.controlledResources.map(one, one.resource + '.' + one.group) : [])).all(name, !name.endsWith('.admissionregistration.k8s.io') && !(name in ['leases.coordination.k8s.io', 'clusterrings.sharding.timebertt.dev']))")
-        .message("Leases, ClusterRings and resources of admissionregistration.k8s.io are what sharding itself works with, and can't be shared among shards: take them out of the ring")
+    validation = Rule::new("([self.resource + '.' + self.group] + (has(self.controlledResources) ? self.controlledResources.map(one, one.resource + '.' + one.group) : [])).all(name, !name.endsWith('.admissionregistration.k8s.io') && !(name in ['leases.coordination.k8s.io', 'clusterrings.sharding.timebertt.dev', 'controllerrings.sharding.timebertt.dev']))")
+        .message("Leases, rings and resources of admissionregistration.k8s.io are what sharding itself works with, and can't be shared among shards: take them out of the ring")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RingResource {
@@ -286,8 +286,6 @@ pub struct ShardObjects {
 pub const CONDITION_READY: &str = "Ready";
 /// The reason in that condition when it was.
 pub const REASON_SUCCEEDED: &str = "ReconciliationSucceeded";
-/// The message in that condition when it was.
-pub const MESSAGE_SUCCEEDED: &str = "ClusterRing was successfully reconciled";
 /// The type of the condition that says whether each shard name has one instance. A sharder that writes it admits instances:
 /// a proxy works only where its Lease names it as the admitted one.
 pub const CONDITION_ADMITTED: &str = "ShardsAdmitted";

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::name::{MAX_NAME_LEN, RingName, ShardName};
+use crate::{
+    kind::RingKind,
+    name::{InvalidName, MAX_NAME_LEN, RingName, ShardName},
+};
 
-/// On a shard Lease: the name of the ring that the shard belongs to.
-pub const LEASE_RING: &str = "alpha.sharding.timebertt.dev/clusterring";
 /// On a shard Lease: its state, written by the sharder for people to read. See [`crate::lease::ShardState`].
 pub const LEASE_STATE: &str = "alpha.sharding.timebertt.dev/state";
 /// Annotation on a shard Lease: which instance of the shard holds it, by its Pod's uid or else by a random id. An
@@ -70,7 +72,7 @@ pub struct RingLabels {
 impl RingLabels {
     /// The keys for the ring of this name.
     pub fn of(ring: &RingName) -> Self {
-        let suffix = label_suffix(ring);
+        let suffix = ring.label_name();
         Self { shard: format!("{SHARD_PREFIX}/{suffix}"), drain: format!("{DRAIN_PREFIX}/{suffix}") }
     }
 
@@ -120,13 +122,13 @@ pub struct Ownership<'a> {
     pub drain: Option<&'a str>,
 }
 
-/// The name that a ring has in label keys and in the names of objects made for it:
-/// `clusterring-<first 8 hex digits of the SHA-256 of the name>-<name>`, cut to 63 characters.
+/// The name that a `ClusterRing` has in label keys: `clusterring-<first 8 hex digits of the SHA-256 of the name>-<name>`, cut to
+/// 63 characters.
 ///
 /// The hash keeps long names with a common beginning apart. A cut may leave a `-`, `_` or `.` at the end,
 /// which no label may have, so those go as well.
-pub fn label_suffix(ring: &RingName) -> String {
-    let mut suffix = format!("clusterring-{}-{ring}", short_hash(ring));
+pub(crate) fn label_suffix(ring: &RingName) -> String {
+    let mut suffix = format!("clusterring-{}-{}", short_hash(ring), ring.name());
     // Ring names are ASCII, so any cut is at a character's border.
     suffix.truncate(MAX_NAME_LEN);
     suffix.truncate(suffix.trim_end_matches(['-', '_', '.']).len());
@@ -135,23 +137,20 @@ pub fn label_suffix(ring: &RingName) -> String {
 
 /// The first 8 hex digits of the SHA-256 of the ring's name.
 pub fn short_hash(ring: &RingName) -> String {
-    let digest = Sha256::digest(ring.as_str().as_bytes());
+    let digest = Sha256::digest(ring.name().as_bytes());
     digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The name of the ring's `MutatingWebhookConfiguration` (CONTRACT, "Assignment").
-pub fn webhook_configuration_name(ring: &RingName) -> String {
-    format!("sharding-clusterring-{}-{ring}", short_hash(ring))
-}
-
-/// The name of the ring's `ValidatingAdmissionPolicy`, and of its binding.
-pub fn fence_policy_name(ring: &RingName) -> String {
-    webhook_configuration_name(ring)
+/// The name of the ring that a shard's Lease is of; none for any other Lease. With labels of both kinds, the first kind counts.
+pub fn ring_of(lease: &ObjectMeta) -> Option<Result<RingName, InvalidName>> {
+    let labels = lease.labels.as_ref()?;
+    let named = |kind: RingKind| labels.get(kind.names().lease_label).map(|name| RingName::new(kind, name));
+    RingKind::ALL.into_iter().find_map(named)
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
+    use proptest::{prelude::*, sample::select};
 
     use serde_json::json;
 
@@ -162,10 +161,6 @@ mod tests {
         let labels = RingLabels::of(&"example".parse().expect("valid"));
         assert_eq!(labels.shard, "shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example");
         assert_eq!(labels.drain, "drain.alpha.sharding.timebertt.dev/clusterring-50d858e0-example");
-        assert_eq!(
-            webhook_configuration_name(&"example".parse().expect("valid")),
-            "sharding-clusterring-50d858e0-example"
-        );
     }
 
     #[test]
@@ -184,9 +179,10 @@ mod tests {
             beginning in "([a-z0-9]([a-z0-9-]{49,50}[a-z0-9])?)?",
             a in "[a-z0-9]([a-z0-9.-]{0,9}[a-z0-9])?",
             b in "[a-z0-9]([a-z0-9.-]{0,9}[a-z0-9])?",
+            kinds in (select(&RingKind::ALL), select(&RingKind::ALL)),
         ) {
-            let name = |end: &str| format!("{beginning}{end}").parse::<RingName>();
-            let (Ok(a), Ok(b)) = (name(&a), name(&b)) else { return Ok(()) };
+            let name = |kind, end: &str| RingName::new(kind, &format!("{beginning}{end}"));
+            let (Ok(a), Ok(b)) = (name(kinds.0, &a), name(kinds.1, &b)) else { return Ok(()) };
             for key in [RingLabels::of(&a).shard, RingLabels::of(&a).drain] {
                 let (prefix, name) = key.split_once('/').expect("a prefix");
                 prop_assert!(prefix.len() <= 253);

@@ -5,7 +5,9 @@
 //!
 //! | module | what it decides |
 //! | --- | --- |
-//! | [`cluster_ring`] | the `ClusterRing` type; [`manifest`] makes its CustomResourceDefinition |
+//! | [`cluster_ring`] | the spec and the status of a ring; [`manifest`] makes the CustomResourceDefinitions |
+//! | [`kind`] | the two kinds of ring, by the names in which they differ |
+//! | [`ring`] | a ring of either kind, as the API server has it |
 //! | [`name`] | which ring and shard names are possible at all |
 //! | [`labels`] | the keys and values of all labels |
 //! | [`lease`] | the state of a shard Lease, and when it changes next |
@@ -29,6 +31,7 @@ pub mod decide;
 pub mod generation;
 pub mod grace;
 pub mod handover;
+pub mod kind;
 pub mod labels;
 pub mod lease;
 pub mod manifest;
@@ -41,12 +44,14 @@ pub mod placed_by;
 pub mod placement;
 pub mod resource_version;
 pub mod rights;
+pub mod ring;
 mod schema;
 pub mod weight;
 
 pub use cluster_ring::ClusterRing;
 pub use controller::Controller;
 pub use grace::Grace;
+pub use kind::RingKind;
 pub use labels::{Ownership, RingLabels};
 pub use members::Members;
 pub use moment::Moment;
@@ -55,4 +60,5 @@ pub use partition::PartitionKey;
 pub use placed_by::PlacedBy;
 pub use placement::HashRing;
 pub use resource_version::ResourceVersion;
+pub use ring::Ring;
 pub use weight::Weight;

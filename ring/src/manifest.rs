@@ -1,18 +1,48 @@
-//! The CustomResourceDefinition of `ClusterRing`.
+//! The CustomResourceDefinitions of the two kinds of ring.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionNames, ValidationRule,
+};
 use kube::CustomResourceExt;
 
-use crate::cluster_ring::ClusterRing;
+use crate::{cluster_ring::ClusterRing, kind::RingKind};
 
-/// Returns the manifest that stands in `deploy/`.
-pub fn clusterring_crd() -> CustomResourceDefinition {
-    ClusterRing::crd()
+/// Returns the manifest of a kind of ring that stands in `deploy/`.
+pub fn definition(kind: RingKind) -> CustomResourceDefinition {
+    match kind {
+        RingKind::ClusterRing => ClusterRing::crd(),
+        RingKind::ControllerRing => controller_ring(ClusterRing::crd()),
+    }
+}
+
+/// The same with other names. The short name `ring` stays that of the kind of the contract.
+fn controller_ring(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
+    let names = RingKind::ControllerRing.names();
+    definition.metadata.name = Some(names.definition.to_owned());
+    definition.spec.names = CustomResourceDefinitionNames {
+        kind: names.kind.to_owned(),
+        list_kind: Some(format!("{}List", names.kind)),
+        plural: names.plural.to_owned(),
+        singular: Some(names.singular.to_owned()),
+        short_names: None,
+        categories: definition.spec.names.categories,
+    };
+    let versions = definition.spec.versions.iter_mut();
+    for schema in versions.filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut()) {
+        schema.x_kubernetes_validations.get_or_insert_default().push(ValidationRule {
+            rule: "!self.metadata.name.startsWith('clusterring-')".to_owned(),
+            message: Some("the labels of such a name could be those of a ClusterRing: choose one that does not begin with 'clusterring-'".to_owned()),
+            ..ValidationRule::default()
+        });
+    }
+    definition
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionVersion;
 
     use super::*;
     use crate::cluster_ring::*;
@@ -42,7 +72,7 @@ mod tests {
 
     #[test]
     fn the_manifest_is_that_of_the_contract() {
-        let crd = clusterring_crd();
+        let crd = definition(RingKind::ClusterRing);
         assert_eq!(crd.metadata.name.as_deref(), Some("clusterrings.sharding.timebertt.dev"));
         assert_eq!(crd.spec.scope, "Cluster");
         let version = &crd.spec.versions[0];
@@ -62,15 +92,41 @@ mod tests {
     }
 
     #[test]
-    fn the_deployed_manifest_is_up_to_date() {
-        let kept = include_str!("../../deploy/kustomize/base/crd/clusterring.yaml");
-        let fresh = serde_saphyr::to_string(&clusterring_crd()).unwrap();
-        let is_up_to_date =
-            kept.split_once('\n').is_some_and(|(comment, kept)| comment.starts_with('#') && kept == fresh);
-        assert!(
-            is_up_to_date,
-            "deploy/kustomize/base/crd/clusterring.yaml is out of date; write it anew:\n  \
-             cargo run -p ringside-ring --example crd > deploy/kustomize/base/crd/clusterring.yaml"
-        );
+    fn both_kinds_have_one_schema() {
+        let [older, newer] = RingKind::ALL.map(|kind| definition(kind).spec.versions.remove(0));
+        let properties = |of: &CustomResourceDefinitionVersion| {
+            of.schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap().properties.clone()
+        };
+        assert_eq!(properties(&older), properties(&newer));
+        assert_eq!(older.additional_printer_columns, newer.additional_printer_columns);
+        let named = definition(RingKind::ControllerRing);
+        assert_eq!(named.metadata.name.as_deref(), Some("controllerrings.sharding.timebertt.dev"));
+        assert_eq!((named.spec.names.kind.as_str(), named.spec.names.short_names), ("ControllerRing", None));
+    }
+
+    #[test]
+    fn the_deployed_manifests_are_up_to_date() {
+        for (kind, file, kept) in [
+            (
+                RingKind::ClusterRing,
+                "base/crd/clusterring.yaml",
+                include_str!("../../deploy/kustomize/base/crd/clusterring.yaml"),
+            ),
+            (
+                RingKind::ControllerRing,
+                "components/controller-rings/controllerring.yaml",
+                include_str!("../../deploy/kustomize/components/controller-rings/controllerring.yaml"),
+            ),
+        ] {
+            let fresh = serde_saphyr::to_string(&definition(kind)).unwrap();
+            let is_up_to_date =
+                kept.split_once('\n').is_some_and(|(comment, kept)| comment.starts_with('#') && kept == fresh);
+            assert!(
+                is_up_to_date,
+                "deploy/kustomize/{file} is out of date; write it anew:\n  \
+                 cargo run -p ringside-ring --example crd {} > deploy/kustomize/{file}",
+                kind.names().singular
+            );
+        }
     }
 }

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use crate::{
     RingName,
     cluster_ring::{ClusterRingSpec, GroupResource, RingResource},
-    labels::webhook_configuration_name,
 };
 
 /// The policies that the sharder keeps for each ring. The API server asks no policy about these, so they are limited by name;
@@ -49,13 +48,13 @@ impl FromStr for Shards {
 
 /// Returns what the sharder and the proxies of a ring need beyond the sharder's own manifest.
 pub fn rights(ring: &RingName, spec: &ClusterRingSpec, sharder_namespace: &str, shards: &[Shards]) -> Vec<Value> {
-    let sharder_role = format!("ringside-ring-{ring}");
+    let sharder_role = format!("ringside-ring-{}", in_names(ring));
     let sharder = json!([account(sharder_namespace, SHARDER)]);
     let mut rules = vec![rule(
         "admissionregistration.k8s.io",
         &POLICIES,
         &["get", "create", "patch", "update", "delete"],
-        Some(&webhook_configuration_name(ring)),
+        Some(&ring.made_for()),
     )];
     rules.extend(by_group(spec.all_resources(), &["get", "list", "watch", "patch"]));
     // On objects that are refused, wherever they are.
@@ -85,12 +84,16 @@ pub fn rights(ring: &RingName, spec: &ClusterRingSpec, sharder_namespace: &str, 
 
 /// What the proxies need: to follow their ring, to look at its objects, to acknowledge, and to keep their Leases.
 fn of_proxies(ring: &RingName, spec: &ClusterRingSpec, proxies: &[(&str, Value)]) -> Vec<Value> {
-    let name = format!("ringside-proxy-{ring}");
+    let name = format!("ringside-proxy-{}", in_names(ring));
     let of_all: Value = proxies.iter().map(|(_, account)| account.clone()).collect();
     let roots: BTreeSet<GroupResource> = spec.resources.iter().map(RingResource::group_resource).collect();
     let children = spec.all_resources().difference(&roots).cloned().collect();
-    let mut rules =
-        vec![rule("sharding.timebertt.dev", &["clusterrings"], &["get", "list", "watch"], Some(ring.as_str()))];
+    let mut rules = vec![rule(
+        "sharding.timebertt.dev",
+        &[ring.kind().names().plural],
+        &["get", "list", "watch"],
+        Some(ring.name()),
+    )];
     rules.extend(by_group(roots, &["list", "watch", "patch"]));
     rules.extend(by_group(children, &["list", "patch"]));
     let mut objects = bound("ClusterRole", &name, None, &rules, &of_all).to_vec();
@@ -103,6 +106,11 @@ fn of_proxies(ring: &RingName, spec: &ClusterRingSpec, proxies: &[(&str, Value)]
     let events = [rule("events.k8s.io", &["events"], &["create", "patch"], None)];
     objects.extend(bound("Role", &format!("{name}-events"), Some(EVENTS_NAMESPACE), &events, &of_all));
     objects
+}
+
+/// The ring in the names of roles, which may have a `:` where those of rings may not.
+fn in_names(ring: &RingName) -> String {
+    ring.to_string().replace('/', ":")
 }
 
 fn by_group(resources: BTreeSet<GroupResource>, verbs: &[&str]) -> Vec<Value> {
@@ -190,6 +198,19 @@ mod tests {
         let managed =
             rules(&objects).into_iter().find(|(_, rule)| rule["apiGroups"][0] == "admissionregistration.k8s.io");
         assert_eq!(managed.unwrap().1["resourceNames"], json!(["sharding-clusterring-50d858e0-example"]));
+    }
+
+    #[test]
+    fn roles_of_the_newer_kind_are_its_own() {
+        let ring: RingName = "controllerring/example".parse().unwrap();
+        let objects = rights(&ring, &spec(), "ringside-system", &["default/controller".parse().unwrap()]);
+        let proxy =
+            objects.iter().find(|one| one["metadata"]["name"] == "ringside-proxy-controllerring:example").unwrap();
+        let read = rule("sharding.timebertt.dev", &["controllerrings"], &["get", "list", "watch"], Some("example"));
+        assert_eq!(proxy["rules"][0], read);
+        let sharder = objects.iter().find(|one| one["kind"] == "ClusterRole").unwrap();
+        assert_eq!(sharder["metadata"]["name"], "ringside-ring-controllerring:example");
+        assert_eq!(sharder["rules"][0]["resourceNames"], json!(["controllerring-example"]));
     }
 
     #[test]

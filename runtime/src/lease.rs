@@ -43,8 +43,8 @@ pub struct Terms {
     pub holder: String,
     /// How long others wait for a renewal: whole seconds, at least one.
     pub duration: Duration,
-    /// Labels that the Lease gets.
-    pub labels: BTreeMap<String, String>,
+    /// Labels that the Lease gets; `None` takes off what stood there before.
+    pub labels: BTreeMap<String, Option<String>>,
     /// Annotations that the Lease gets. A Lease of the same holder with other values of these belongs to
     /// another instance of the same name and is waited for like anybody else's.
     pub annotations: BTreeMap<String, String>,

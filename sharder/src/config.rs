@@ -4,7 +4,7 @@ use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, str::FromStr, time::D
 
 use clap::{Parser, builder::FalseyValueParser};
 use http::Uri;
-use ringside_ring::{cluster_ring::SHARDER_NAMESPACE, placement::DEFAULT_TOKENS_PER_SHARD};
+use ringside_ring::{RingKind, cluster_ring::SHARDER_NAMESPACE, placement::DEFAULT_TOKENS_PER_SHARD};
 use ringside_runtime::{
     config::{Faults, parse_address, parse_duration, parse_namespace},
     logging,
@@ -36,6 +36,9 @@ pub struct Options {
     /// The Certificate behind that folder: cert-manager writes its authority into the webhook configurations.
     #[arg(long, env = "RINGSIDE_WEBHOOK_INJECT_CA_FROM", value_name = "NAMESPACE/NAME")]
     webhook_inject_ca_from: Option<String>,
+    /// Serves rings of the kind ControllerRing beside ClusterRings. Not in a cluster where another sharder serves them.
+    #[arg(long, env = "RINGSIDE_CONTROLLER_RINGS", value_parser = FalseyValueParser::new())]
+    controller_rings: bool,
     /// Adds the proxy to pods that ask for it, by a webhook: those with the label ringside.dev/inject, or in a namespace with it.
     #[arg(long, env = "RINGSIDE_INJECTOR", value_parser = FalseyValueParser::new())]
     injector: bool,
@@ -82,6 +85,8 @@ pub struct Config {
     pub webhook_url: Option<WebhookUrl>,
     /// Whose certificate the webhook has.
     pub webhook_certificate: CertificateSource,
+    /// The kinds of ring that are served.
+    pub kinds: &'static [RingKind],
     /// How the proxy is added to pods, if it is.
     pub injector: Option<Injector>,
     /// Address of the admin server.
@@ -219,6 +224,7 @@ impl TryFrom<Options> for Config {
                 webhook_listen: webhook_listen?,
                 webhook_url: webhook_url?,
                 webhook_certificate: webhook_certificate??,
+                kinds: if options.controller_rings { &RingKind::ALL } else { &[RingKind::ClusterRing] },
                 injector,
                 admin_listen: admin_listen?,
                 sync_period: sync_period?,

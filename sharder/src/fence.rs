@@ -12,7 +12,7 @@ use std::{
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use kube::runtime::reflector::{ObjectRef, Store, store::Writer};
 use parking_lot::Mutex;
-use ringside_ring::{ClusterRing, RingName, cluster_ring, cluster_ring::GroupResource, labels::fence_policy_name};
+use ringside_ring::{Ring, RingName, cluster_ring, cluster_ring::GroupResource};
 use tokio::sync::watch;
 
 mod accounts;
@@ -92,7 +92,7 @@ impl Fences {
     ///
     /// Where it can't be, nothing is withheld: it is the second layer, the ring says what is missing, and a cluster that
     /// is too old, or a forgotten permission, must not leave new objects without owner.
-    pub(crate) fn withheld(&self, name: &RingName, ring: &ClusterRing) -> BTreeSet<GroupResource> {
+    pub(crate) fn withheld(&self, name: &RingName, ring: &Ring) -> BTreeSet<GroupResource> {
         if !ring.spec.asks_for_fence() || self.fault(name).is_some() {
             return BTreeSet::new();
         }
@@ -151,7 +151,7 @@ impl Fences {
 
     /// What the ring's policy has been in place for.
     fn covered(&self, ring: &RingName) -> Option<Covered> {
-        let name = fence_policy_name(ring);
+        let name = ring.made_for();
         let (policy, binding) =
             (self.policies.get(&ObjectRef::new(&name))?, self.bindings.get(&ObjectRef::new(&name))?);
         mark::read(&policy.metadata, &binding.metadata)
@@ -164,7 +164,7 @@ impl Fences {
 
     fn fault(&self, ring: &RingName) -> Option<String> {
         // Who does not lead, or has just begun to, knows it from the policy itself.
-        let noted = || mark::idle(&self.policies.get(&ObjectRef::new(&fence_policy_name(ring)))?.metadata);
+        let noted = || mark::idle(&self.policies.get(&ObjectRef::new(&ring.made_for()))?.metadata);
         let known = self.known.lock();
         let idle = || {
             let why = known.judged.clone().map_or_else(noted, Result::err)?;

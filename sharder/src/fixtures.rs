@@ -15,7 +15,7 @@ use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
 use kube::{Client, client::Body};
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
-use ringside_ring::labels::LEASE_RING;
+use ringside_ring::RingKind;
 use serde_json::{Value, json};
 
 mod watches;
@@ -318,7 +318,7 @@ impl State {
             }
         }
         if self.drops_labels {
-            object["metadata"]["labels"] = json!({LEASE_RING: "example"});
+            object["metadata"]["labels"] = json!({RingKind::ClusterRing.names().lease_label: "example"});
         }
         if self.puts_labels_back {
             object["metadata"]["labels"] = before;

@@ -12,8 +12,8 @@ use k8s_openapi::{
 use kube::{Api, Client, Resource as _, api::ListParams, runtime::watcher::Event};
 use parking_lot::Mutex;
 use ringside_ring::{
-    ClusterRing, Grace, Members, Moment, RingName, ShardName,
-    labels::{LEASE_ADMITTED, LEASE_RING, LEASE_RING_GENERATION, LEASE_TOKEN_POD, LEASE_WEIGHT},
+    Grace, Members, Moment, Ring, RingKind, RingName, ShardName,
+    labels::{LEASE_ADMITTED, LEASE_RING_GENERATION, LEASE_TOKEN_POD, LEASE_WEIGHT},
 };
 use ringside_runtime::clock::{Boottime, SharedClock, sleep_until};
 use tokio::sync::watch as channel;
@@ -21,6 +21,7 @@ use tokio::sync::watch as channel;
 mod act;
 mod book;
 pub(crate) mod hold;
+mod merged;
 mod names;
 mod plan;
 mod refusals;
@@ -58,6 +59,8 @@ pub(crate) struct Absent {
 /// The shard Leases as this replica observed them; clones share them.
 #[derive(Clone)]
 pub(crate) struct Leases {
+    /// The kinds of ring that are served.
+    kinds: &'static [RingKind],
     book: Arc<Mutex<Book>>,
     clock: SharedClock,
     /// Shards came, went, or changed between ready, late and gone.
@@ -73,14 +76,19 @@ impl Leases {
     pub(crate) fn new(clock: SharedClock) -> Self {
         let signal = || channel::Sender::new(());
         let book = Arc::new(Mutex::new(Book::default()));
-        Self { book, clock, membership: signal(), attention: signal(), went_back: signal() }
+        Self { kinds: &RingKind::ALL, book, clock, membership: signal(), attention: signal(), went_back: signal() }
+    }
+
+    /// The same for rings of these kinds alone.
+    pub(crate) fn serving(self, kinds: &'static [RingKind]) -> Self {
+        Self { kinds, ..self }
     }
 
     /// The Leases of a ring as they are now, for who does not follow them.
     pub(crate) async fn look(client: &Client, ring: &RingName) -> Result<Self, kube::Error> {
         let leases = Self::new(Arc::new(Boottime));
         leases.observe(Event::Init);
-        let of_ring = ListParams::default().labels(&format!("{LEASE_RING}={ring}"));
+        let of_ring = ListParams::default().labels(&ring.lease_selector());
         for lease in Api::<Lease>::all(client.clone()).list(&of_ring).await? {
             leases.observe(Event::InitApply(lease));
         }
@@ -115,11 +123,11 @@ impl Leases {
     }
 
     /// Takes in what each ring says of its shards.
-    pub(crate) fn confine<'a>(&self, rings: impl IntoIterator<Item = &'a ClusterRing>) {
-        let of_ring = |ring: &ClusterRing| {
+    pub(crate) fn confine<'a>(&self, rings: impl IntoIterator<Item = &'a Ring>) {
+        let of_ring = |ring: &Ring| {
             let namespaces = ring.spec.shard_namespaces.iter().cloned().collect();
             let generation = ring.metadata.generation.unwrap_or_default().to_string();
-            Some((ring.metadata.name.as_ref()?.parse().ok()?, OfRing { generation, namespaces }))
+            Some((ring.name().ok()?, OfRing { generation, namespaces }))
         };
         if self.book.lock().confine(rings.into_iter().filter_map(of_ring).collect(), self.clock.now()) {
             self.membership.send_replace(());
@@ -220,8 +228,7 @@ impl Leases {
         if self.unknown_for(ring, shard) > Duration::ZERO {
             return Ok(true);
         }
-        let of_shard =
-            ListParams::default().labels(&format!("{LEASE_RING}={ring}")).fields(&format!("metadata.name={shard}"));
+        let of_shard = ListParams::default().labels(&ring.lease_selector()).fields(&format!("metadata.name={shard}"));
         self.read(client, &of_shard).await?;
         // Unknown is not gone.
         Ok(self.members().is_none_or(|rings| rings.get(ring).is_some_and(|members| members.is_available(shard))))
@@ -234,7 +241,10 @@ impl Leases {
 
     /// Takes in all Leases as they are now. Those that are gone are left to the watch.
     pub(crate) async fn refresh(&self, client: &Client) -> Result<(), kube::Error> {
-        self.read(client, &ListParams::default().labels(LEASE_RING)).await
+        for kind in self.kinds {
+            self.read(client, &ListParams::default().labels(kind.names().lease_label)).await?;
+        }
+        Ok(())
     }
 
     /// Without a resourceVersion, so that no lagging API server answers with the past (CONTROL-PLANE, 10).

@@ -52,11 +52,11 @@ pub(crate) fn observe(
 ) -> Observed {
     let watches = || clients.watches.clone();
     let clock: SharedClock = Arc::new(Boottime);
-    let leases = Leases::new(clock.clone());
+    let leases = Leases::new(clock.clone()).serving(config.kinds);
     let (namespaces, follow_namespaces) = Namespaces::follow(watches());
     let (fences, follow_fences) = fence::follow(watches());
     let shard_rolls = Rolls::new(clock.clone());
-    let (rings, rings_changed, follow_rings) = rings::follow(watches());
+    let (rings, rings_changed, follow_rings) = rings::follow(&watches(), config.kinds);
     let (publish_catalog, catalog) = watch::channel(Arc::default());
     let (publish, snapshots) = watch::channel(None);
     let lookup = resources::follow(

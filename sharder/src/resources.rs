@@ -13,9 +13,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::{
     Api, Client,
     discovery::{ApiResource, verbs},
-    runtime::reflector::Store,
 };
-use ringside_ring::{ClusterRing, PartitionKey, PlacedBy, cluster_ring::GroupResource, partition::group_of};
+use ringside_ring::{PartitionKey, PlacedBy, Ring, cluster_ring::GroupResource, partition::group_of};
 use tokio::sync::watch;
 
 mod definitions;
@@ -23,6 +22,8 @@ mod object;
 
 pub(crate) use object::Object;
 use ringside_runtime::discovery::{self, LookUpError, Served};
+
+use crate::rings::Rings;
 
 /// How soon a resource that is not served is looked for again: its CustomResourceDefinition may come after the ring.
 pub(crate) const RETRY: Duration = Duration::from_secs(5);
@@ -99,7 +100,7 @@ pub(crate) type Catalog = BTreeMap<GroupResource, Result<Arc<Resource>, Unusable
 /// something is missing, and every `period`.
 pub(crate) async fn follow(
     (client, watches): (Client, Client),
-    (rings, mut changed): (Store<ClusterRing>, watch::Receiver<()>),
+    (rings, mut changed): (Rings, watch::Receiver<()>),
     catalog: watch::Sender<Arc<Catalog>>,
     period: Duration,
 ) -> Result<(), Infallible> {
@@ -143,17 +144,17 @@ pub(crate) async fn follow(
 }
 
 /// The resources that the rings name, or have named until lately.
-fn wanted(rings: &Store<ClusterRing>) -> BTreeSet<GroupResource> {
-    rings.state().iter().flat_map(|ring| concerned(ring)).collect()
+fn wanted(rings: &Rings) -> BTreeSet<GroupResource> {
+    rings.all().iter().flat_map(|ring| concerned(ring)).collect()
 }
 
 /// The resources that a ring names, or has named until lately.
-pub(crate) fn concerned(ring: &ClusterRing) -> BTreeSet<GroupResource> {
+pub(crate) fn concerned(ring: &Ring) -> BTreeSet<GroupResource> {
     ring.spec.all_resources().into_iter().chain(labelled(ring)).collect()
 }
 
 /// The resources of which the ring's status says that their objects may have labels.
-pub(crate) fn labelled(ring: &ClusterRing) -> impl Iterator<Item = GroupResource> {
+pub(crate) fn labelled(ring: &Ring) -> impl Iterator<Item = GroupResource> {
     let entries = ring.status.iter().flat_map(|status| &status.resources);
     entries.flat_map(|entry| entry.controlled_resources.iter().cloned().chain([entry.group_resource()]))
 }

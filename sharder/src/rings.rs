@@ -1,8 +1,8 @@
 //! Rings: what users configured, and what they are told about it.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, sync::Arc};
 
-use futures::StreamExt;
+use futures::{FutureExt as _, StreamExt as _, future::join_all};
 use kube::{
     Api, Client,
     runtime::{
@@ -11,7 +11,7 @@ use kube::{
         watcher::{self, watcher},
     },
 };
-use ringside_ring::ClusterRing;
+use ringside_ring::{Ring, RingKind};
 use tokio::sync::watch;
 
 mod additions;
@@ -26,50 +26,76 @@ mod webhook_configuration;
 pub(crate) use additions::{keep_foreign, noted};
 pub(crate) use label_policy::{Support, bindings_of, follow as follow_support};
 pub(crate) use reconcile::{Told, reconcile};
-pub(crate) use webhook_configuration::{ClientConfig, SERVICE_NAME, Trust, WEBHOOK_PATH};
+pub(crate) use webhook_configuration::{ClientConfig, SERVICE_NAME, Trust};
 
 use ringside_runtime::explain::{code, explain_watch};
 
-/// What helps where the API server has no such resource: it belongs to the install, and a sharder must not replace a newer one.
-const NOT_DEFINED: &str =
-    "there is no ClusterRing resource; install it: kubectl apply --server-side -k deploy/kustomize/base/crd";
+/// The rings of all kinds that are served, as they were seen; clones share them.
+#[derive(Clone)]
+pub(crate) struct Rings(Vec<Store<Ring>>);
 
-/// Follows the rings; the receiver tells when they change.
-///
-/// Nothing is told before all of them have been seen.
-pub(crate) fn follow(
-    client: Client,
-) -> (Store<ClusterRing>, watch::Receiver<()>, impl Future<Output = Result<(), Infallible>> + Send) {
-    let mut writer = Writer::default();
-    let store = writer.as_reader();
-    let (changed, changes) = watch::channel(());
-    let task = async move {
-        // By list and watch, so that a ring's spec never goes back in time: see `leases::follow`.
-        let api: Api<ClusterRing> = Api::all(client);
-        let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(event) => {
-                    let complete = !matches!(event, watcher::Event::Init | watcher::Event::InitApply(_));
-                    writer.apply_watcher_event(&event);
-                    if complete {
-                        changed.send_replace(());
-                    }
-                }
-                Err(error) => tracing::warn!(error = explain(&error), "can't watch ClusterRings; trying again"),
+impl Rings {
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Arc<Ring>> {
+        self.0.iter().flat_map(Store::state).collect()
+    }
+
+    /// Waits until all rings have been seen. It never ends once the watch is gone: the process ends then.
+    pub(crate) async fn seen(&self) {
+        for of_kind in &self.0 {
+            if of_kind.wait_until_ready().await.is_err() {
+                std::future::pending::<()>().await;
             }
         }
-        Ok(())
-    };
-    (store, changes, task)
+    }
 }
 
-fn explain(error: &watcher::Error) -> String {
+/// Follows the rings of these kinds; the receiver tells when they change.
+pub(crate) fn follow(
+    client: &Client,
+    kinds: &[RingKind],
+) -> (Rings, watch::Receiver<()>, impl Future<Output = Result<(), Infallible>> + Send + use<>) {
+    let (changed, changes) = watch::channel(());
+    let (stores, tasks): (Vec<_>, Vec<_>) = kinds
+        .iter()
+        .map(|kind| {
+            let writer = Writer::new(*kind);
+            (writer.as_reader(), follow_kind(client.clone(), *kind, writer, changed.clone()))
+        })
+        .unzip();
+    (Rings(stores), changes, join_all(tasks).map(|_| Ok(())))
+}
+
+/// By list and watch, so that a ring's spec never goes back in time: see `leases::follow`.
+async fn follow_kind(client: Client, kind: RingKind, mut writer: Writer<Ring>, changed: watch::Sender<()>) {
+    let api: Api<Ring> = Api::all_with(client, &kind);
+    let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => {
+                let complete = !matches!(event, watcher::Event::Init | watcher::Event::InitApply(_));
+                writer.apply_watcher_event(&event);
+                if complete {
+                    changed.send_replace(());
+                }
+            }
+            Err(error) => tracing::warn!(%kind, error = explain(kind, &error), "can't watch rings; trying again"),
+        }
+    }
+}
+
+/// What helps where the API server has no such resource: it belongs to the install, and a sharder must not replace a newer one.
+fn explain(kind: RingKind, error: &watcher::Error) -> String {
+    let component = match kind {
+        RingKind::ClusterRing => "deploy/kustomize/base/crd",
+        RingKind::ControllerRing => "deploy/kustomize/components/controller-rings/controllerring.yaml",
+    };
+    let option = if component.ends_with(".yaml") { "-f" } else { "-k" };
     match error {
         watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)
             if code(error) == Some(404) =>
         {
-            NOT_DEFINED.to_owned()
+            format!("there is no {kind} resource; install it: kubectl apply --server-side {option} {component}")
         }
         error => explain_watch(error),
     }
@@ -77,15 +103,40 @@ fn explain(error: &watcher::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use kube::core::Status;
+    use serde_json::json;
+    use tokio_util::task::AbortOnDropHandle;
 
     use super::*;
+    use crate::fixtures::FakeApi;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_is_not_served_is_not_asked_for() {
+        for (kinds, names) in
+            [(&RingKind::ALL[..1], &["example"][..]), (&RingKind::ALL, &["example", "controllerring/example"])]
+        {
+            let api = FakeApi::live();
+            for kind in RingKind::ALL {
+                let names = kind.names();
+                let ring = json!({"kind": names.kind, "metadata": {"name": "example"}, "spec": {"resources": []}});
+                api.put(&format!("/apis/sharding.timebertt.dev/v1alpha1/{}/example", names.plural), ring);
+            }
+            let (rings, _changes, task) = follow(&api.client(), kinds);
+            let _task = AbortOnDropHandle::new(tokio::spawn(task));
+            rings.seen().await;
+            let seen: Vec<_> = rings.all().iter().map(|ring| ring.name().unwrap().to_string()).collect();
+            assert_eq!(seen, names);
+        }
+    }
 
     #[test]
     fn missing_definition_is_named_with_its_command() {
         let status =
             |code| Status::failure("the server could not find the requested resource", "").with_code(code).boxed();
-        let said = |code| explain(&watcher::Error::InitialListFailed(kube::Error::Api(status(code))));
+        let said =
+            |code| explain(RingKind::ClusterRing, &watcher::Error::InitialListFailed(kube::Error::Api(status(code))));
         assert!(said(404).ends_with("kubectl apply --server-side -k deploy/kustomize/base/crd"), "{}", said(404));
         assert!(said(403).starts_with("missing permission"), "{}", said(403));
     }

@@ -16,7 +16,7 @@ use k8s_openapi::{
 };
 use kube::{Resource as _, core::Selector};
 use ringside_ring::{
-    ClusterRing, HashRing, Members, PlacedBy, RingLabels, RingName, ShardName,
+    HashRing, Members, PlacedBy, Ring, RingLabels, RingName, ShardName,
     cluster_ring::{ClusterRingSpec, ClusterRingStatus, GroupResource},
     decide::{Action, Covered, Family, Holder, Object, View, decide},
     partition::group_of,
@@ -110,9 +110,9 @@ impl Snapshot {
             labels: Some(belonging_labels()),
             // The garbage collector removes it together with its ring.
             owner_references: Some(vec![OwnerReference {
-                api_version: ClusterRing::api_version(&()).into_owned(),
-                kind: ClusterRing::kind(&()).into_owned(),
-                name: self.ring.to_string(),
+                api_version: Ring::api_version(&self.ring.kind()).into_owned(),
+                kind: self.ring.kind().to_string(),
+                name: self.ring.name().to_owned(),
                 uid: self.uid.clone(),
                 controller: Some(true),
                 block_owner_deletion: None,
@@ -124,7 +124,7 @@ impl Snapshot {
     /// Puts together what is known of a ring. `previous` lends its hash ring when the available shards are the same.
     pub(crate) fn build(
         name: RingName,
-        ring: &ClusterRing,
+        ring: &Ring,
         catalog: &Catalog,
         members: Members,
         previous: Option<&Self>,
@@ -211,9 +211,9 @@ impl Snapshot {
     /// The ring, for Events about it.
     pub(crate) fn reference(&self) -> ObjectReference {
         ObjectReference {
-            api_version: Some(ClusterRing::api_version(&()).into_owned()),
-            kind: Some(ClusterRing::kind(&()).into_owned()),
-            name: Some(self.ring.to_string()),
+            api_version: Some(Ring::api_version(&self.ring.kind()).into_owned()),
+            kind: Some(self.ring.kind().to_string()),
+            name: Some(self.ring.name().to_owned()),
             uid: Some(self.uid.clone()),
             ..ObjectReference::default()
         }

@@ -13,7 +13,7 @@ use kube::{
     Api, Client, ResourceExt as _,
     api::{ListParams, PostParams},
 };
-use ringside_ring::manifest::clusterring_crd;
+use ringside_ring::{RingKind, manifest::definition};
 use ringside_runtime::{discovery, explain::explain};
 use serde::Serialize;
 
@@ -164,7 +164,7 @@ fn differs(other: &CustomResourceDefinition) -> Option<String> {
         let spec = schema.and_then(|schema| schema.properties.as_ref()).and_then(|all| all.get("spec"));
         spec.and_then(|spec| spec.properties.as_ref()).into_iter().flat_map(|all| all.keys().cloned()).collect()
     };
-    let (own, other) = (fields(&clusterring_crd()), fields(other));
+    let (own, other) = (fields(&definition(RingKind::ClusterRing)), fields(other));
     let list = |fields: &mut dyn Iterator<Item = &String>| fields.cloned().collect::<Vec<_>>().join(", ");
     let lacks = list(&mut own.difference(&other));
     let more = list(&mut other.difference(&own));
@@ -200,7 +200,7 @@ async fn gather(client: &Client) -> anyhow::Result<Facts> {
         Err(error) => facts.unseen.push(format!("ResourceQuotas: {}", explain(&error))),
     }
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    match definitions.get_opt("clusterrings.sharding.timebertt.dev").await {
+    match definitions.get_opt(RingKind::ClusterRing.names().definition).await {
         Ok(definition) => facts.definition = definition,
         Err(error) => facts.unseen.push(format!("CustomResourceDefinitions: {}", explain(&error))),
     }
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     fn good() -> Facts {
-        let definition = Some(clusterring_crd());
+        let definition = Some(definition(RingKind::ClusterRing));
         let groups = vec!["sharding.timebertt.dev".to_owned()];
         Facts { minor: 36, keeps_labels: true, definition, groups, ..Facts::default() }
     }

@@ -153,7 +153,7 @@ fn place<K: Resource>(object: &K, lock: fn(String, String) -> Lock) -> Lock {
 
 /// Whether a Lease is the lock of an election that one of the pods won. Shards' own Leases are none.
 fn is_held_by(lease: &Lease, pods: &[String]) -> bool {
-    let is_shard = lease.labels().contains_key(ringside_ring::labels::LEASE_RING);
+    let is_shard = ringside_ring::labels::ring_of(&lease.metadata).is_some();
     let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
     // Libraries put something behind the name of the pod: `_` and a UUID, or the like.
     let is_name = |pod: &String| {

@@ -7,9 +7,10 @@ use ringside_ring::cluster_ring::GroupResource;
 use super::subject::{Population, Subject};
 
 /// What is never a controller's root or child: sharding works with it itself, or Kubernetes keeps it by itself.
-const NEVER: [(&str, &str); 8] = [
+const NEVER: [(&str, &str); 9] = [
     ("coordination.k8s.io", "leases"),
     ("sharding.timebertt.dev", "clusterrings"),
+    ("sharding.timebertt.dev", "controllerrings"),
     ("", "events"),
     ("events.k8s.io", "events"),
     ("", "endpoints"),

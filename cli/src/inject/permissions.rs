@@ -10,7 +10,7 @@ use kube::{
     discovery::ApiResource,
 };
 use ringside_ring::{
-    ClusterRing,
+    Ring,
     rights::{Shards, rights},
 };
 use ringside_runtime::explain::explain;
@@ -30,15 +30,15 @@ pub(super) async fn of_file(
     workload: &Value,
 ) -> anyhow::Result<Vec<Value>> {
     let namespace = global.namespace.as_deref().unwrap_or("default");
-    let ring = match documents.find("ClusterRing", with.ring.as_str()) {
-        Some(ring) => serde_json::from_value(ring).context("the ClusterRing in the file can't be read")?,
+    let ring = match documents.find(with.ring.kind().names().kind, with.ring.name()) {
+        Some(ring) => serde_json::from_value(ring).context("the ring in the file can't be read")?,
         None => find_ring(&global.connect().await?.client, with).await?,
     };
     Ok(of(&ring, with, workload, namespace))
 }
 
 /// Those for a workload, which is in this namespace if it names none.
-pub(super) fn of(ring: &ClusterRing, with: &WithRbac, workload: &Value, namespace: &str) -> Vec<Value> {
+pub(super) fn of(ring: &Ring, with: &WithRbac, workload: &Value, namespace: &str) -> Vec<Value> {
     let account = workload.pointer("/spec/template/spec/serviceAccountName").and_then(Value::as_str);
     let shards = Shards {
         namespace: workload["metadata"]["namespace"].as_str().unwrap_or(namespace).to_owned(),
@@ -48,10 +48,11 @@ pub(super) fn of(ring: &ClusterRing, with: &WithRbac, workload: &Value, namespac
 }
 
 /// The ring in the cluster.
-pub(super) async fn find_ring(client: &Client, with: &WithRbac) -> anyhow::Result<ClusterRing> {
-    let found = Api::<ClusterRing>::all(client.clone()).get_opt(with.ring.as_str()).await;
-    let found = found.map_err(|error| anyhow::anyhow!("can't read ClusterRing {}: {}", with.ring, explain(&error)))?;
-    found.with_context(|| format!("there is no ClusterRing {}: write it first (ringside ring init)", with.ring))
+pub(super) async fn find_ring(client: &Client, with: &WithRbac) -> anyhow::Result<Ring> {
+    let (ring, titled) = (&with.ring, with.ring.titled());
+    let found = Api::<Ring>::all_with(client.clone(), &ring.kind()).get_opt(ring.name()).await;
+    let found = found.map_err(|error| anyhow::anyhow!("can't read {titled}: {}", explain(&error)))?;
+    found.with_context(|| format!("there is no {titled}: write it first (ringside ring init)"))
 }
 
 /// Applies them.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::core::{Selector, SelectorExt as _};
 use ringside_ring::{
-    ClusterRing, Controller, HashRing, PartitionKey, PlacedBy, RingLabels, RingName, ShardName,
+    Controller, HashRing, PartitionKey, PlacedBy, Ring, RingLabels, RingName, ShardName,
     cluster_ring::{CONDITION_READY, GroupResource},
 };
 use ringside_sharder::move_age;
@@ -30,7 +30,7 @@ pub(super) enum Placed {
 
 /// All that was read.
 pub(super) struct Seen {
-    pub(super) ring: ClusterRing,
+    pub(super) ring: Ring,
     pub(super) name: RingName,
     pub(super) resource: GroupResource,
     pub(super) tokens_per_shard: NonZeroU32,

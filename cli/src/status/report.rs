@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::Condition};
 use ringside_ring::{
-    ClusterRing, Controller, Members,
+    Controller, Members, Ring,
     cluster_ring::{CONDITION_READY, Fence},
     lease::ShardState,
 };
@@ -112,7 +112,7 @@ pub(super) enum Safe {
 
 /// Reports on a ring; `moving` has the objects that each replica is asked to release.
 pub(super) fn of_ring(
-    ring: &ClusterRing,
+    ring: &Ring,
     leases: Option<&[Lease]>,
     moving: Option<&BTreeMap<String, usize>>,
     now: Timestamp,
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
     use crate::rings::tests::lease;
 
-    fn ring(conditions: &Value, objects: &Value) -> ClusterRing {
+    fn ring(conditions: &Value, objects: &Value) -> Ring {
         let conditions: Vec<Value> = conditions
             .as_object()
             .unwrap()

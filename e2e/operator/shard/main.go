@@ -31,7 +31,8 @@ func main() {
 }
 
 func run() error {
-	ring := flag.String("clusterring", "", "name of the ClusterRing")
+	clusterRing := flag.String("clusterring", "", "name of the ClusterRing")
+	controllerRing := flag.String("controllerring", "", "name of the ControllerRing, instead of a ClusterRing")
 	shard := flag.String("shard", os.Getenv("HOSTNAME"), "name of this shard, and of its Lease")
 	namespace := flag.String("lease-namespace", "default", "namespace of the shard's Lease")
 	duration := flag.Duration("lease-duration", 15*time.Second, "how long the Lease lasts without renewal")
@@ -42,6 +43,10 @@ func run() error {
 	flag.Parse()
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&logging)))
 
+	ring := contract.OfClusterRing(*clusterRing)
+	if *controllerRing != "" {
+		ring = contract.OfControllerRing(*controllerRing)
+	}
 	scheme, err := website.Scheme()
 	if err != nil {
 		return err
@@ -50,7 +55,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	lease, err := shardLease(config, *ring, *namespace, *shard)
+	lease, err := shardLease(config, ring, *namespace, *shard)
 	if err != nil {
 		return err
 	}
@@ -67,20 +72,19 @@ func run() error {
 		RenewDeadline:                       &renewDeadline,
 		RetryPeriod:                         &retryPeriod,
 		Cache: cache.Options{
-			DefaultLabelSelector: labels.SelectorFromSet(labels.Set{contract.ShardLabel(*ring): *shard}),
+			DefaultLabelSelector: labels.SelectorFromSet(labels.Set{ring.Shard: *shard}),
 		},
 	})
 	if err != nil {
 		return err
 	}
-	drain := contract.DrainLabel(*ring)
 	acknowledging := &acknowledger{
 		Client: mgr.GetClient(),
-		shard:  contract.ShardLabel(*ring),
-		drain:  drain,
+		shard:  ring.Shard,
+		drain:  ring.Drain,
 		inner:  options.Reconciler(mgr.GetClient()),
 	}
-	interesting := predicate.Or(predicate.GenerationChangedPredicate{}, drained(drain))
+	interesting := predicate.Or(predicate.GenerationChangedPredicate{}, drained(ring.Drain))
 	if err := website.Controller(mgr, options.Concurrency, interesting).Complete(acknowledging); err != nil {
 		return err
 	}
@@ -88,7 +92,7 @@ func run() error {
 }
 
 // The Lease of leader election, with the shard's name as its own and as the holder's, and the label of the ring.
-func shardLease(config *rest.Config, ring, namespace, shard string) (resourcelock.Interface, error) {
+func shardLease(config *rest.Config, ring contract.Names, namespace, shard string) (resourcelock.Interface, error) {
 	client, err := coordinationv1.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -97,6 +101,6 @@ func shardLease(config *rest.Config, ring, namespace, shard string) (resourceloc
 		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: shard},
 		Client:     client,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: shard},
-		Labels:     map[string]string{contract.LeaseRing: ring},
+		Labels:     map[string]string{ring.LeaseRing: ring.Ring},
 	}, nil
 }

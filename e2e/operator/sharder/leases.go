@@ -23,7 +23,7 @@ const orphanedAfter = time.Minute
 // names of those that take part in partitioning.
 func (s *sharder) judge(ctx context.Context) (int, []string, error) {
 	var leases coordinationv1.LeaseList
-	if err := s.List(ctx, &leases, client.MatchingLabels{contract.LeaseRing: s.ring}); err != nil {
+	if err := s.List(ctx, &leases, client.MatchingLabels{contract.OfClusterRing(s.ring).LeaseRing: s.ring}); err != nil {
 		return 0, nil, err
 	}
 	var available []string

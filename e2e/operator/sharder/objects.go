@@ -58,7 +58,8 @@ func (s *sharder) bring(
 	if key == "" {
 		return nil
 	}
-	shardLabel, drainLabel := contract.ShardLabel(s.ring), contract.DrainLabel(s.ring)
+	names := contract.OfClusterRing(s.ring)
+	shardLabel, drainLabel := names.Shard, names.Drain
 	current, desired := object.Labels[shardLabel], owner(key)
 	_, drained := object.Labels[drainLabel]
 	if current == desired || (drained && slices.Contains(available, current)) {

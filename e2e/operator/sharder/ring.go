@@ -112,7 +112,7 @@ func (s *sharder) configureWebhook(ctx context.Context, ring *clusterRing, liste
 			ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: bundle},
 			Rules:        rules,
 			ObjectSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-				{Key: contract.ShardLabel(s.ring), Operator: metav1.LabelSelectorOpDoesNotExist},
+				{Key: contract.OfClusterRing(s.ring).Shard, Operator: metav1.LabelSelectorOpDoesNotExist},
 			}},
 			NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 				{Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"kube-system", "sharding-system"}},

@@ -82,7 +82,7 @@ func (s *sharder) place(request *admissionv1.AdmissionRequest) []byte {
 	if known == nil || json.Unmarshal(request.Object.Raw, &object) != nil {
 		return nil
 	}
-	label := contract.ShardLabel(s.ring)
+	label := contract.OfClusterRing(s.ring).Shard
 	if _, assigned := object.Labels[label]; assigned {
 		return nil
 	}

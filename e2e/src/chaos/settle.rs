@@ -64,7 +64,7 @@ async fn look(run: &Run) -> Result<(), Unrest> {
         return Err(Unrest { why: format!("{picture:?}, {} wait", waiting.len()), objects: waiting });
     }
     let rings: Api<ClusterRing> = Api::all(run.client.clone());
-    let status = rings.get(run.ring.as_str()).await.map_err(|error| unseen(&error))?.status.unwrap_or_default();
+    let status = rings.get(run.ring.name()).await.map_err(|error| unseen(&error))?.status.unwrap_or_default();
     let running = run.system.shards().count();
     if usize::try_from(status.available_shards) != Ok(running) {
         return Err(Unrest::of(format!("{} of {running} shards are counted", status.available_shards)));

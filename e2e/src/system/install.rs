@@ -15,7 +15,7 @@ use kube::{
     core::{ApiResource, DynamicObject},
 };
 use ringside_ring::{
-    ClusterRing, RingName,
+    Ring, RingKind, RingName,
     cluster_ring::{ClusterRingSpec, ClusterRingStatus, Fence, GroupResource},
     rights::{self, Shards},
 };
@@ -26,9 +26,6 @@ use crate::{control_plane::Options, eventually::eventually, manifests, website::
 
 /// The sharder elects a leader and answers; each takes a second or two.
 const RING_DEADLINE: Duration = Duration::from_secs(60);
-
-/// The name of the ring's definition.
-const CLUSTER_RINGS: &str = "clusterrings.sharding.timebertt.dev";
 
 /// The example's ServiceAccount.
 const ACCOUNT: &str = "website-controller";
@@ -62,20 +59,26 @@ pub(super) async fn resources_and_roles(client: &Client) -> Result<(), SystemErr
     // What a node would run, the harness starts itself.
     objects.retain(|object| !matches!(object.types.as_ref(), Some(types) if types.kind == "Deployment"));
     manifests::apply(client, &objects).await?;
-    Ok(manifests::served(client, CLUSTER_RINGS).await?)
+    Ok(manifests::served(client, RingKind::ClusterRing.names().definition).await?)
+}
+
+/// The `ControllerRing` resource.
+pub(super) async fn controller_rings(client: &Client) -> Result<(), SystemError> {
+    manifests::apply(client, &manifests::read(&deploy("kustomize/components/controller-rings/controllerring.yaml"))?)
+        .await?;
+    Ok(manifests::served(client, RingKind::ControllerRing.names().definition).await?)
 }
 
 /// Gives the sharder, and the proxies of the example's account in these namespaces, what they need for a ring.
 pub(super) async fn rights(
     client: &Client,
-    ring: &str,
+    ring: &RingName,
     spec: &ClusterRingSpec,
     namespaces: &[&str],
 ) -> Result<(), SystemError> {
-    let ring = ring.parse().unwrap_or_else(|error| panic!("{ring} is no name of a ring: {error}"));
     let shards = namespaces.iter().map(|namespace| format!("{namespace}/{ACCOUNT}").parse());
     let shards: Vec<Shards> = shards.collect::<Result<_, _>>().unwrap_or_default();
-    let objects = rights::rights(&ring, spec, SHARDER_NAMESPACE, &shards);
+    let objects = rights::rights(ring, spec, SHARDER_NAMESPACE, &shards);
     let objects = objects.into_iter().map(serde_json::from_value).collect::<Result<Vec<_>, _>>();
     Ok(manifests::apply(client, &objects.map_err(anyhow::Error::from)?).await?)
 }
@@ -115,8 +118,12 @@ pub(super) async fn namespace(client: &Client, name: &str) -> Result<(), SystemE
         }
         objects.push(role);
     }
-    manifests::apply(client, &objects).await?;
-    rights(client, name, &example()?, &[name]).await
+    Ok(manifests::apply(client, &objects).await?)
+}
+
+/// Gives sharder and proxies what they need for the ring of a system.
+pub(super) async fn rights_of_example(client: &Client, place: &Place) -> Result<(), SystemError> {
+    rights(client, &place.ring, &example()?, &[&*place.namespace]).await
 }
 
 /// The ServiceAccount of Pods that name none. Where the controller manager runs, it makes one.
@@ -130,7 +137,8 @@ fn usual_account(namespace: &str) -> Result<DynamicObject, SystemError> {
 pub(super) async fn ring(client: &Client, place: &Place, fence: Fence) -> Result<RingName, SystemError> {
     let mut manifest = manifests::read(&deploy("example/ring.yaml"))?;
     for ring in &mut manifest {
-        ring.metadata.name = Some(place.ring.clone());
+        ring.metadata.name = Some(place.ring.name().to_owned());
+        ring.types.get_or_insert_default().kind = place.ring.kind().to_string();
         ring.data["spec"]["fence"] = json!(fence);
         if place.is_shared {
             let own = json!({"matchLabels": {"kubernetes.io/metadata.name": place.namespace}});
@@ -139,14 +147,13 @@ pub(super) async fn ring(client: &Client, place: &Place, fence: Fence) -> Result
     }
     manifests::apply(client, &manifest).await?;
     until(client, &place.ring, "the ring is ready", RING_DEADLINE, |status| is_true(status, "Ready")).await?;
-    let name = place.ring.parse::<RingName>();
-    Ok(name.unwrap_or_else(|error| panic!("{} is no name of a ring: {error}", place.ring)))
+    Ok(place.ring.clone())
 }
 
 /// Waits until the ring's status says that so many shards are available.
 pub(super) async fn until_available(
     client: &Client,
-    ring: &str,
+    ring: &RingName,
     shards: usize,
     within: Duration,
 ) -> Result<(), SystemError> {
@@ -155,20 +162,20 @@ pub(super) async fn until_available(
 }
 
 /// Waits until the ring's status says that the API server fences it.
-pub(super) async fn until_fenced(client: &Client, ring: &str, within: Duration) -> Result<(), SystemError> {
+pub(super) async fn until_fenced(client: &Client, ring: &RingName, within: Duration) -> Result<(), SystemError> {
     until(client, ring, "the API server's fence is in place", within, |status| is_true(status, "Fenced")).await
 }
 
 async fn until(
     client: &Client,
-    ring: &str,
+    ring: &RingName,
     what: &str,
     within: Duration,
     reached: impl Fn(&ClusterRingStatus) -> bool,
 ) -> Result<(), SystemError> {
-    let rings: Api<ClusterRing> = Api::all(client.clone());
+    let rings: Api<Ring> = Api::all_with(client.clone(), &ring.kind());
     let told = eventually(what, within, || async {
-        let ring = rings.get(ring).await.map_err(|error| error.to_string())?;
+        let ring = rings.get(ring.name()).await.map_err(|error| error.to_string())?;
         let status = ring.status.unwrap_or_default();
         if reached(&status) {
             Ok(())

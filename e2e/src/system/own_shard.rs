@@ -26,7 +26,8 @@ impl OwnShard {
         let mut command = Command::new(program);
         command
             .env("KUBECONFIG", identity.kubeconfig())
-            .args(["--clusterring", &base.place.ring, "--shard", name])
+            .arg(format!("--{}={}", base.place.ring.kind().names().singular, base.place.ring.name()))
+            .args(["--shard", name])
             .args(["--lease-namespace", &base.place.namespace])
             .args(["--lease-duration", &format!("{}ms", base.settings.lease_duration.as_millis())]);
         unsharded::configure(base, &mut command, &instance);

@@ -2,8 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use kube::ResourceExt as _;
-use ringside_ring::ClusterRing;
+use ringside_ring::{Ring, RingName};
 
 use super::{OtherSharder, Return, Settings, Sharder, SystemError, install};
 use crate::{
@@ -28,7 +27,7 @@ pub struct Plane {
 /// Where a system is on its plane: its ring, and the namespace of its objects and shards.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
-    pub(super) ring: String,
+    pub(super) ring: RingName,
     pub(super) namespace: String,
     /// Whether others are beside it, so that it looks at its own namespace alone.
     pub(super) is_shared: bool,
@@ -40,6 +39,9 @@ impl Plane {
         let ringside = built(toolchain::ringside).await?;
         let control_plane = ControlPlane::start(install::options(&settings)).await?;
         install::resources_and_roles(&control_plane.client()).await?;
+        if settings.controller_rings {
+            install::controller_rings(&control_plane.client()).await?;
+        }
         let folder = Folder::create("plane").map_err(SystemError::Folder)?;
         let (sharders, other_sharder) = (Vec::new(), None);
         Ok(Self { sharders, sharders_begun: 0, other_sharder, settings, control_plane, ringside, folder })
@@ -76,8 +78,10 @@ impl Plane {
     }
 
     /// Gives the sharder, and the proxies of the example's account in these namespaces, what they need for a ring.
-    pub async fn allow(&self, ring: &ClusterRing, namespaces: &[&str]) -> Result<(), SystemError> {
-        install::rights(&self.control_plane.client(), &ring.name_any(), &ring.spec, namespaces).await
+    pub async fn allow(&self, ring: &(impl Clone + Into<Ring>), namespaces: &[&str]) -> Result<(), SystemError> {
+        let ring: Ring = ring.clone().into();
+        let name = ring.name().unwrap_or_else(|fault| panic!("{fault}"));
+        install::rights(&self.control_plane.client(), &name, &ring.spec, namespaces).await
     }
 
     /// Starts replicas again that were killed, all at once.

@@ -200,7 +200,7 @@ fn spawn_proxy(
     let name = format!("{}-proxy", identity.pod());
     let mut command = Command::new(&base.plane.ringside.proxy);
     command
-        .args(["--ring", &base.place.ring, "--shard-name", identity.pod()])
+        .args(["--ring", &base.place.ring.to_string(), "--shard-name", identity.pod()])
         .args(["--lease-namespace", &base.place.namespace])
         .arg("--kubeconfig")
         .arg(identity.kubeconfig())

@@ -74,6 +74,9 @@ impl Sharder {
         if let Some(kept) = &plane.settings.kept_certificate {
             command.arg("--webhook-certificate-dir").arg(&kept.folder).args(["--webhook-inject-ca-from", &kept.name]);
         }
+        if plane.settings.controller_rings {
+            command.arg("--controller-rings");
+        }
         if plane.settings.injector {
             command.args(["--injector", "--proxy-image", "ringside-proxy:0.1.0"]);
         }

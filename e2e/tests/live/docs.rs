@@ -24,7 +24,7 @@ use ringside_e2e::{
     toolchain::{self, built},
     website::Website,
 };
-use ringside_ring::{ClusterRing, RingLabels, cluster_ring::Fence, labels::webhook_configuration_name};
+use ringside_ring::{ClusterRing, RingLabels, cluster_ring::Fence};
 use serde_json::json;
 
 use crate::labels::belongings::{FENCE, KINDS, api};
@@ -210,9 +210,9 @@ async fn break_glass_works_without_sharder_and_leaves_nothing() {
     let after = reader.deployment().await;
     assert_eq!(after.spec, before.spec, "the Deployment is as it was");
     let client = reader.client();
-    let ring = RING.parse().unwrap();
+    let ring: ringside_ring::RingName = RING.parse().unwrap();
     for kind in KINDS.into_iter().chain(FENCE) {
-        let left = api(&client, kind).get_opt(&webhook_configuration_name(&ring)).await.unwrap();
+        let left = api(&client, kind).get_opt(&ring.made_for()).await.unwrap();
         assert!(left.is_none(), "{kind} is left");
     }
     let labelled = ListParams::default().labels(&RingLabels::of(&ring).shard);

@@ -25,6 +25,7 @@ use kube::{
     Api, Client, Resource,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
+use ringside_e2e::plain_shard::LEASE_RING;
 use ringside_e2e::{
     audit::Requests,
     case,
@@ -37,7 +38,7 @@ use ringside_e2e::{
     website::Website,
     workload::Workload,
 };
-use ringside_ring::{ClusterRing, RingLabels, labels::LEASE_RING};
+use ringside_ring::{ClusterRing, RingLabels};
 use serde_json::{Value, json};
 
 /// The cases.
@@ -119,7 +120,7 @@ impl Thief {
             {"resource": "secrets"}, {"resource": "configmaps"}, {"group": "apps", "resource": "deployments"},
             {"group": "web.example.com", "resource": "websites"}]);
         let ring = json!({"metadata": {"name": "stolen"}, "spec": {"resources": resources}});
-        system.allow(&serde_json::from_value(ring).unwrap(), &[NAMESPACE]).await.unwrap();
+        system.allow(&serde_json::from_value::<ClusterRing>(ring).unwrap(), &[NAMESPACE]).await.unwrap();
         let plane = system.control_plane();
         let admin = plane.client();
         let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), "ringside-system");

@@ -26,9 +26,7 @@ use ringside_e2e::{
     website::{Homes, Website, WebsiteSpec},
     workload::Workload,
 };
-use ringside_ring::{
-    ClusterRing, RingLabels, RingName, cluster_ring::ObjectCounts, labels::webhook_configuration_name,
-};
+use ringside_ring::{ClusterRing, RingLabels, RingName, cluster_ring::ObjectCounts};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -118,7 +116,7 @@ impl Fixture {
     }
 
     async fn counts(&self) -> Result<ObjectCounts, String> {
-        let ring = self.rings().get(self.ring.as_str()).await.map_err(|error| error.to_string())?;
+        let ring = self.rings().get(self.ring.name()).await.map_err(|error| error.to_string())?;
         ring.status.and_then(|status| status.objects).ok_or_else(|| "nothing was counted".to_owned())
     }
 
@@ -134,7 +132,7 @@ impl Fixture {
         let start = Instant::now();
         let what = format!("{type_} is {status}");
         let told = eventually(&what, DEADLINE, || async {
-            let ring = self.rings().get(self.ring.as_str()).await.map_err(|error| error.to_string())?;
+            let ring = self.rings().get(self.ring.name()).await.map_err(|error| error.to_string())?;
             let conditions = ring.status.unwrap_or_default().conditions;
             let found = conditions.iter().find(|one| one.type_ == type_ && one.status == status).cloned();
             found.ok_or_else(|| format!("{conditions:?}"))
@@ -421,7 +419,7 @@ async fn a_webhook_that_the_api_server_does_not_reach_is_told_in_its_words() {
     let mut fixture = Fixture::start(Settings { webhook: false, ..Settings::default() }).await;
     let told = fixture.until_condition("WebhookReachable", "False").await;
     assert!(told.message.contains("failed calling webhook") && told.message.contains("refused"), "{told:?}");
-    fixture.until_event("ClusterRing", fixture.ring.as_str(), "NotReached").await;
+    fixture.until_event("ClusterRing", fixture.ring.name(), "NotReached").await;
     // Nobody else is hindered, and objects are assigned all the same.
     fixture.add_shards(&["shard-0"]).await;
     let sites: Api<Website> = Api::namespaced(fixture.client.clone(), NAMESPACE);
@@ -442,8 +440,7 @@ async fn a_policy_that_the_sharder_may_not_write_is_told() {
     let fixture = Fixture::start(Settings::default()).await;
     fixture.until_condition("LabelsProtected", "True").await;
     let before = fixture.deny(ADMISSION, &["create"]).await;
-    let policy =
-        format!("/apis/{ADMISSION}/v1/mutatingadmissionpolicies/{}", webhook_configuration_name(&fixture.ring));
+    let policy = format!("/apis/{ADMISSION}/v1/mutatingadmissionpolicies/{}", fixture.ring.made_for());
     let delete = http::Request::delete(policy).body(Vec::new()).unwrap();
     fixture.client.request_text(delete).await.unwrap();
     let told = fixture.until_condition("LabelsProtected", "False").await;
@@ -456,15 +453,15 @@ async fn a_resource_that_is_missing_is_named_until_it_is_there() {
     let fixture = Fixture::start(Settings::default()).await;
     let more = json!({"spec": {"resources": [{"group": "web.example.com", "resource": "websites"},
         {"group": "no.example.com", "resource": "things"}]}});
-    fixture.rings().patch(fixture.ring.as_str(), &PatchParams::default(), &Patch::Merge(more)).await.unwrap();
+    fixture.rings().patch(fixture.ring.name(), &PatchParams::default(), &Patch::Merge(more)).await.unwrap();
     let told = fixture.until_condition("Ready", "False").await;
     assert_eq!(
         told.message,
         "resource 'things.no.example.com' is not served by the API server; check its group and plural name"
     );
-    fixture.until_event("ClusterRing", fixture.ring.as_str(), "ReconciliationFailed").await;
+    fixture.until_event("ClusterRing", fixture.ring.name(), "ReconciliationFailed").await;
     let less = json!({"spec": {"resources": [{"group": "web.example.com", "resource": "websites"}]}});
-    fixture.rings().patch(fixture.ring.as_str(), &PatchParams::default(), &Patch::Merge(less)).await.unwrap();
+    fixture.rings().patch(fixture.ring.name(), &PatchParams::default(), &Patch::Merge(less)).await.unwrap();
     fixture.until_condition("Ready", "True").await;
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(fixture.client.clone());
     assert!(configurations.list(&ListParams::default()).await.unwrap().items.len() >= 2);

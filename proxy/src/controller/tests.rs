@@ -27,7 +27,7 @@ fn resource(name: &str) -> GroupResource {
 fn ring(mains: &[&str]) -> Knowledge {
     let resources = mains.iter().map(|name| RingResource { resource: (*name).into(), ..RingResource::default() });
     let spec = ClusterRingSpec { resources: resources.collect(), ..ClusterRingSpec::default() };
-    Knowledge::Known(Arc::new(Policy::of(&ClusterRing::new("example", spec))))
+    Knowledge::Known(Arc::new(Policy::of(&ClusterRing::new("example", spec).into())))
 }
 
 /// A proxy that holds its Lease, in a ring of two resources.

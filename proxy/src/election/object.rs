@@ -10,7 +10,7 @@ use k8s_openapi::{
     api::{coordination::v1::Lease, core::v1::ConfigMap},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use ringside_ring::{cluster_ring::GroupResource, labels::LEASE_RING, lease::holder};
+use ringside_ring::{cluster_ring::GroupResource, labels::ring_of, lease::holder};
 use serde_json::Value;
 
 use super::record::{LASTS, Record};
@@ -187,10 +187,9 @@ impl Object {
         }
     }
 
-    /// Whether it is the Lease of a shard: those have the ring's label, or this shard's name.
+    /// Whether it is the Lease of a shard: those have the label of a ring, or this shard's name.
     pub(super) fn is_of_a_shard(&self, shard: &str) -> bool {
         let Self::Lease(Lease { metadata, .. }) = self else { return false };
-        let labelled = metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(LEASE_RING));
-        labelled || metadata.name.as_deref() == Some(shard)
+        ring_of(metadata).is_some() || metadata.name.as_deref() == Some(shard)
     }
 }

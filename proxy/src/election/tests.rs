@@ -14,7 +14,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{MicroTime, Time},
 };
 use prost::Message;
-use ringside_ring::labels::LEASE_RING;
+use ringside_ring::RingKind;
 use ringside_runtime::admin::{Health, Probe};
 
 use super::{lock::APART, object::RECORD, *};
@@ -227,7 +227,7 @@ fn what_is_no_election_is_the_api_servers() {
     let mut heartbeat = lease("node", "node");
     heartbeat.spec.as_mut().unwrap().acquire_time = None;
     let mut shard = lease("other-shard", "other-shard");
-    shard.metadata.labels = Some([(LEASE_RING.to_owned(), "ring".to_owned())].into());
+    shard.metadata.labels = Some([(RingKind::ClusterRing.names().lease_label.to_owned(), "ring".to_owned())].into());
     let leases = [heartbeat, shard, lease("free", ""), lease("shard-a", "x")].map(Object::Lease);
     let annotated = |annotations: Option<BTreeMap<String, String>>| {
         let mut map = config_map("settings", "");

@@ -1,4 +1,4 @@
-//! Tells who looks at the ring that drained objects are held: a Kubernetes Event on the ClusterRing.
+//! Tells who looks at the ring that drained objects are held: a Kubernetes Event on the ring.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use kube::{
     core::PartialObjectMeta,
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
-use ringside_ring::{ClusterRing, RingName, ShardName};
+use ringside_ring::{Ring, RingName, ShardName};
 use ringside_runtime::explain::{code, explain};
 
 use super::drains::{Reason, Report};
@@ -22,7 +22,7 @@ const WAITING: usize = 16;
 /// Writes the Events.
 pub(super) struct Teller {
     recorder: Recorder,
-    rings: Api<ClusterRing>,
+    rings: Api<Ring>,
     ring: RingName,
     /// What is not written yet, the oldest first.
     waiting: VecDeque<Report>,
@@ -45,7 +45,7 @@ impl Teller {
     pub(super) fn new(client: Client, ring: RingName, shard: &ShardName) -> Self {
         let reporter = Reporter { controller: "ringside-proxy".to_owned(), instance: Some(shard.to_string()) };
         let recorder = Recorder::new(client.clone(), reporter);
-        Self { recorder, rings: Api::all(client), ring, waiting: VecDeque::new(), said: None }
+        Self { recorder, rings: Api::all_with(client, &ring.kind()), ring, waiting: VecDeque::new(), said: None }
     }
 
     /// Writes these, after those that could not be written before. Who may not write Events goes on without.
@@ -76,11 +76,11 @@ impl Teller {
         };
         if self.said != Some(trouble) {
             match trouble {
-                Trouble::Unanswered => tracing::warn!(reason, "can't write an Event on the ClusterRing yet"),
-                Trouble::Refused => tracing::warn!(reason, "the API server takes no such Event on the ClusterRing"),
+                Trouble::Unanswered => tracing::warn!(reason, "can't write an Event on the ring yet"),
+                Trouble::Refused => tracing::warn!(reason, "the API server takes no such Event on the ring"),
                 Trouble::Forbidden => tracing::warn!(
                     reason,
-                    "may not write Events on the ClusterRing: allow create and patch of events.events.k8s.io in namespace default"
+                    "may not write Events on the ring: allow create and patch of events.events.k8s.io in namespace default"
                 ),
             }
         }
@@ -89,9 +89,14 @@ impl Teller {
 
     async fn write(&self, report: &Report) -> kube::Result<()> {
         // kubectl finds Events by the uid of what they are about.
-        let ring: PartialObjectMeta<ClusterRing> = self.rings.get_metadata(self.ring.as_str()).await?;
-        let mut regarding = ClusterRing::new(self.ring.as_str(), Default::default()).object_ref(&());
-        regarding.uid = ring.metadata.uid;
+        let ring: PartialObjectMeta<Ring> = self.rings.get_metadata(self.ring.name()).await?;
+        let regarding = ObjectReference {
+            api_version: Some(Ring::api_version(&self.ring.kind()).into_owned()),
+            kind: Some(self.ring.kind().to_string()),
+            name: Some(self.ring.name().to_owned()),
+            uid: ring.metadata.uid,
+            ..ObjectReference::default()
+        };
         let note = report.line.chars().take(LONGEST).collect();
         let oldest = report.oldest.as_ref().clone();
         let event = Event {

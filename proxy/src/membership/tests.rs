@@ -144,8 +144,12 @@ fn the_lease_says_which_instance_holds_it_and_whose_token_it_has() {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect::<BTreeMap<_, _>>()
     };
     assert_eq!(terms.annotations, of(&[("ringside.dev/instance", "u1")]));
-    let labels = [("alpha.sharding.timebertt.dev/clusterring", "example"), ("ringside.dev/token-pod", "me")];
-    assert_eq!(terms.labels, of(&labels));
+    let labels = [
+        ("alpha.sharding.timebertt.dev/clusterring", Some("example")),
+        ("alpha.sharding.timebertt.dev/controllerring", None),
+        ("ringside.dev/token-pod", Some("me")),
+    ];
+    assert_eq!(terms.labels, labels.map(|(key, value)| (key.to_owned(), value.map(str::to_owned))).into());
 }
 
 #[test]

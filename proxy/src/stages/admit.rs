@@ -192,7 +192,7 @@ async fn admission(state: State, acts: bool) -> Result<Admitted, Refusal> {
     let now = changes.borrow_and_update().clone();
     let policy = match now {
         Knowledge::Known(policy) if known => policy,
-        Knowledge::Known(_) => return Err(Refusal::PolicyUnknown("the ClusterRing was only just read".to_owned())),
+        Knowledge::Known(_) => return Err(Refusal::PolicyUnknown("the ring was only just read".to_owned())),
         Knowledge::Unknown(reason) => return Err(Refusal::PolicyUnknown(reason)),
     };
     let term = state.gate.pass(PATIENCE).await?;

@@ -58,7 +58,7 @@ use crate::{
 };
 
 /// What a client is told whose watch ends because the ring changed.
-const LIST_AGAIN: &str = "ringside-proxy: the resources of the ClusterRing changed: list again";
+const LIST_AGAIN: &str = "ringside-proxy: the resources of the ring changed: list again";
 
 /// How long an API server lets a watch last at least whose client does not say (`--min-request-timeout`, as it is by default).
 const AS_LONG_AS_ANY: Duration = Duration::from_secs(1_800);

@@ -2,7 +2,7 @@
 
 mod release;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
@@ -354,15 +354,10 @@ impl Keeper {
     fn dressed(&self, mut lease: Lease) -> Lease {
         lease.metadata.name = Some(self.terms.name.clone());
         lease.metadata.managed_fields = None;
-        lease.metadata.labels.get_or_insert_default().extend(self.terms.labels.clone());
+        set(lease.metadata.labels.get_or_insert_default(), &self.terms.labels);
         let annotations = lease.metadata.annotations.get_or_insert_default();
         annotations.extend(self.terms.annotations.clone());
-        for (key, value) in &*self.terms.facts.borrow() {
-            match value {
-                Some(value) => drop(annotations.insert(key.clone(), value.clone())),
-                None => drop(annotations.remove(key)),
-            }
-        }
+        set(annotations, &self.terms.facts.borrow());
         lease
     }
 
@@ -378,6 +373,16 @@ impl Keeper {
     /// Something is wrong, but the validity of the last renewal stands until it runs out.
     fn note(&self, reason: String) {
         self.news.send_modify(|standing| standing.reason = Some(reason));
+    }
+}
+
+/// Writes these, and takes off those that have no value.
+fn set(stored: &mut BTreeMap<String, String>, wanted: &BTreeMap<String, Option<String>>) {
+    for (key, value) in wanted {
+        match value {
+            Some(value) => drop(stored.insert(key.clone(), value.clone())),
+            None => drop(stored.remove(key)),
+        }
     }
 }
 

@@ -100,12 +100,15 @@ async fn a_label_written_by_others_is_no_loss() {
     world.tenure.until_held().await;
     for _ in 0..5 {
         world.fake.lock().unwrap().edit(|lease| {
-            lease.metadata.labels.get_or_insert_default().insert("state".into(), "ready".into());
+            let labels = lease.metadata.labels.get_or_insert_default();
+            labels.extend(["state", "older"].map(|key| (key.into(), "ready".into())));
         });
         tokio::time::sleep(Duration::from_secs(4)).await;
         assert!(world.tenure.held());
     }
-    assert_eq!(world.fake.lock().unwrap().lease.clone().unwrap().metadata.labels.unwrap()["state"], "ready");
+    let labels = world.fake.lock().unwrap().lease.clone().unwrap().metadata.labels.unwrap();
+    assert_eq!(labels["state"], "ready");
+    assert!(!labels.contains_key("older"), "a label that the terms say is taken off");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@
 
 use crate::keep::is_ours;
 use kube::{Api, Client, api::DeleteParams, core::DynamicObject};
-use ringside_ring::{RingName, cluster_ring::GroupResource, labels::webhook_configuration_name};
+use ringside_ring::{RingName, cluster_ring::GroupResource};
 use ringside_runtime::{
     discovery::{self, LookUpError},
     explain::{code, explain},
@@ -31,7 +31,7 @@ pub(crate) struct Belonging {
 
 /// Removes what is there, or only looks for it.
 pub(crate) async fn remove(client: &Client, ring: &RingName, dry_run: bool) -> Vec<Belonging> {
-    let name = webhook_configuration_name(ring);
+    let name = ring.made_for();
     let mut found = Vec::new();
     let group = discovery::group(client, GROUP).await;
     for resource in RESOURCES {

@@ -8,7 +8,6 @@ use kube::{
 use ringside_ring::{
     RingName,
     cluster_ring::GroupResource,
-    labels::LEASE_RING,
     lease::{LeaseFacts, LeaseOwner},
 };
 use ringside_runtime::explain::{code, explain};
@@ -17,7 +16,7 @@ use super::belongings::Belonging;
 
 /// Deletes the Leases that no replica holds, or only looks for them. One that is held stays: its replica works.
 pub(crate) async fn remove(client: &Client, ring: &RingName, dry_run: bool) -> Vec<Belonging> {
-    let of_ring = ListParams::default().labels(&format!("{LEASE_RING}={ring}"));
+    let of_ring = ListParams::default().labels(&ring.lease_selector());
     let listed = match Api::<Lease>::all(client.clone()).list(&of_ring).await {
         Ok(listed) => listed.items,
         Err(error) => return vec![belonging("of the ring's replicas".to_owned(), Some(explain(&error)))],

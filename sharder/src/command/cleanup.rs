@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::TryFutureExt as _;
 use kube::{Api, Client, api::DeleteParams, discovery::verbs};
-use ringside_ring::{ClusterRing, RingLabels, RingName, cluster_ring::GroupResource};
+use ringside_ring::{Ring, RingLabels, RingName, cluster_ring::GroupResource};
 use ringside_runtime::{
     discovery::{self, LookUpError, Served},
     explain::{code, explain},
@@ -44,7 +44,7 @@ pub struct Cleanup {
 #[derive(Debug, thiserror::Error)]
 pub enum CleanupError {
     /// The ring is still there: its sharder would put everything back.
-    #[error("can't delete ClusterRing '{ring}', and as long as it is there its sharder puts the labels back: {why}")]
+    #[error("can't delete {}, and as long as it is there its sharder puts the labels back: {why}", .ring.titled())]
     Ring {
         /// The ring.
         ring: RingName,
@@ -62,10 +62,10 @@ impl Cleanup {
     /// # Errors
     /// When it could not begin. What could not be taken off is in the report.
     pub async fn run(self, client: &Client) -> Result<Report, CleanupError> {
-        let rings: Api<ClusterRing> = Api::all(client.clone());
-        let ring = match rings.get(self.ring.as_str()).await {
+        let rings: Api<Ring> = Api::all_with(client.clone(), &self.ring.kind());
+        let ring = match rings.get(self.ring.name()).await {
             Ok(ring) => Some(ring),
-            // Also where the API server knows no ClusterRings.
+            // Also where the API server does not know the kind.
             Err(error) if code(&error) == Some(404) => None,
             Err(error) => return Err(self.failed(explain(&error))),
         };
@@ -139,15 +139,15 @@ impl Cleanup {
     }
 
     /// It goes first: proxies without ring refuse everything, and sharders put nothing back.
-    async fn remove_ring(&self, rings: &Api<ClusterRing>) -> Result<(), CleanupError> {
-        match rings.delete(self.ring.as_str(), &DeleteParams::background()).await {
+    async fn remove_ring(&self, rings: &Api<Ring>) -> Result<(), CleanupError> {
+        match rings.delete(self.ring.name(), &DeleteParams::background()).await {
             Ok(_) => {}
             Err(error) if code(&error) == Some(404) => return Ok(()),
             Err(error) => return Err(self.failed(explain(&error))),
         }
         let deadline = Instant::now() + GONE_WITHIN;
         loop {
-            match rings.get(self.ring.as_str()).await {
+            match rings.get(self.ring.name()).await {
                 Err(error) if code(&error) == Some(404) => return Ok(()),
                 Err(error) => return Err(self.failed(explain(&error))),
                 Ok(ring) if Instant::now() > deadline => {

@@ -3,9 +3,7 @@
 use std::{num::NonZeroU32, str::FromStr, sync::Arc};
 
 use kube::{Api, Client};
-use ringside_ring::{
-    ClusterRing, Controller, Members, RingName, ShardName, Weight, lease::ShardState, members::Member,
-};
+use ringside_ring::{Controller, Members, Ring, RingName, ShardName, Weight, lease::ShardState, members::Member};
 use ringside_runtime::{
     clock::Boottime,
     explain::{code, explain},
@@ -60,7 +58,7 @@ pub struct Plan {
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     /// There is no such ring.
-    #[error("there is no ClusterRing '{0}': `kubectl get clusterrings` lists those that there are")]
+    #[error("there is no {}: `kubectl get {}` lists those that there are", .0.titled(), .0.kind().names().plural)]
     NoRing(RingName),
     /// What the ring is made of can't be read.
     #[error("can't read {what}: {why}")]
@@ -111,11 +109,11 @@ impl Plan {
         Ok(forecast)
     }
 
-    async fn read_ring(&self, client: &Client) -> Result<ClusterRing, PlanError> {
-        let rings: Api<ClusterRing> = Api::all(client.clone());
-        rings.get(self.ring.as_str()).await.map_err(|error| match code(&error) {
+    async fn read_ring(&self, client: &Client) -> Result<Ring, PlanError> {
+        let rings: Api<Ring> = Api::all_with(client.clone(), &self.ring.kind());
+        rings.get(self.ring.name()).await.map_err(|error| match code(&error) {
             Some(404) => PlanError::NoRing(self.ring.clone()),
-            _ => unread("the ClusterRing")(error),
+            _ => unread("the ring")(error),
         })
     }
 

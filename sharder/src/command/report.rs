@@ -38,7 +38,7 @@ impl Report {
         let template =
             |it: &Holder| json!({"resource": it.resource.to_string(), "name": it.place, "fields": it.fields});
         json!({
-            "ring": self.ring.as_str(),
+            "ring": self.ring.to_string(),
             "dryRun": self.dry_run,
             "hadRing": self.had_ring,
             "clean": self.is_clean(),
@@ -58,7 +58,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let done = if self.dry_run { "there" } else { "removed" };
         if self.had_ring {
-            writeln!(f, "ClusterRing {}: {done}", self.ring)?;
+            writeln!(f, "{} {}: {done}", self.ring.kind(), self.ring.name())?;
         }
         for Belonging { resource, name, fault } in &self.belongings {
             writeln!(f, "{resource} {name}: {}", fault.as_deref().unwrap_or(done))?;

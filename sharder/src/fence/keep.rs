@@ -5,7 +5,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use kube::{Api, Client, ResourceExt, core::DynamicObject, discovery::ApiResource};
-use ringside_ring::{RingName, cluster_ring, labels::fence_policy_name};
+use ringside_ring::{RingName, cluster_ring};
 use ringside_runtime::explain::{code, explain};
 use tokio::{
     sync::watch,
@@ -48,7 +48,7 @@ pub(crate) struct Keeper {
 /// Keeps the fence of one ring.
 pub(crate) async fn keep(keeper: Keeper, snapshots: watch::Receiver<Arc<Snapshot>>) -> Infallible {
     let ring = snapshots.borrow().ring.clone();
-    let (clients, name) = ((&keeper.client, &keeper.watches), fence_policy_name(&ring));
+    let (clients, name) = ((&keeper.client, &keeper.watches), ring.made_for());
     let policies = ApiResource::erase::<ValidatingAdmissionPolicy>(&());
     let bindings = ApiResource::erase::<ValidatingAdmissionPolicyBinding>(&());
     let (policy, policy_keeper) = Kept::new(clients, &policies, name.clone(), keeper.period);

@@ -16,11 +16,7 @@ use kube::{
     core::{DynamicObject, Resource},
     discovery::ApiResource,
 };
-use ringside_ring::{
-    cluster_ring::GroupResource,
-    grace::CARRIES_GRACE,
-    labels::{ACKNOWLEDGER, fence_policy_name},
-};
+use ringside_ring::{cluster_ring::GroupResource, grace::CARRIES_GRACE, labels::ACKNOWLEDGER};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -44,13 +40,13 @@ const NEW: &str = "object != null ? object.?metadata.?labels[?'{key}'].orValue('
 /// Only what is the shard's own, or nobody's.
 const OWN: &str = "variables.was == '' || variables.was == variables.pod";
 const OWN_MESSAGE: &str = "variables.pod == '' \
-    ? 'the object belongs to shard \"' + variables.was + '\" of ClusterRing \"{ring}\", and this token of a shard names no pod, so it may write to none that has an owner: use a token that is bound to the pod' \
-    : 'the object belongs to shard \"' + variables.was + '\" of ClusterRing \"{ring}\", and this is shard \"' + variables.pod + '\"'";
+    ? 'the object belongs to shard \"' + variables.was + '\" of {kind} \"{ring}\", and this token of a shard names no pod, so it may write to none that has an owner: use a token that is bound to the pod' \
+    : 'the object belongs to shard \"' + variables.was + '\" of {kind} \"{ring}\", and this is shard \"' + variables.pod + '\"'";
 /// What is created gets its shard from the webhook, which has run before. A main object may go to anybody; one that follows
 /// an owner goes to the shard that works on that owner, and nobody else creates it.
 const CREATED: &str = "request.operation != 'CREATE' || (variables.drain == '' \
     && (variables.shard in ['', variables.pod] || !(variables.resource in variables.controlled)))";
-const CREATED_MESSAGE: &str = "'a shard creates objects of ClusterRing \"{ring}\" without labels of the ring, or with its own name; \
+const CREATED_MESSAGE: &str = "'a shard creates objects of {kind} \"{ring}\" without labels of the ring, or with its own name; \
 this one would belong to shard \"' + variables.shard + '\", and this is shard \"' + variables.pod + '\"'";
 /// The labels stay as they are, but for an acknowledgement: the shard was asked to let go, and both labels go, by what
 /// acknowledges for it where the drain says that something does. The webhook names nobody in that write, as its choice can't
@@ -61,7 +57,7 @@ const KEPT: &str = "request.operation != 'UPDATE' \
     || (variables.drain == '' && variables.shard == '' && variables.wasDrain != '' \
     && (variables.manager == '{acknowledger}' || !variables.wasDrain.matches('{graced}'))) \
     || (variables.drain == '' && variables.was == '' && variables.shard == variables.pod && variables.resource in variables.controlled)";
-const KEPT_MESSAGE: &str = "'a shard leaves the labels of ClusterRing \"{ring}\" as they are: it gives an object away only by \
+const KEPT_MESSAGE: &str = "'a shard leaves the labels of {kind} \"{ring}\" as they are: it gives an object away only by \
 removing both of them after it was asked to'";
 
 /// The labels of a Binding become those of its Pod (`PodTopologyLabels`, from Kubernetes 1.35 on).
@@ -69,7 +65,7 @@ const BOUND: &str = "request.operation != 'CREATE' || !(variables.resource == '/
     || (variables.resource == '/pods' && request.?subResource.orValue('') == 'binding')) \
     || (variables.shard == '' && variables.drain == '')";
 const BOUND_MESSAGE: &str =
-    "'a Binding with labels of ClusterRing \"{ring}\" would give its Pod to shard \"' + variables.shard + '\"'";
+    "'a Binding with labels of {kind} \"{ring}\" would give its Pod to shard \"' + variables.shard + '\"'";
 
 /// What goes to an object without showing whose it is: noted in the audit log, as nobody can judge it here. Of what is created
 /// below an object (a binding, an eviction, a token) the API server shows that alone, and so it is with a binding that names
@@ -92,7 +88,7 @@ pub(super) fn policy(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> Dynami
 /// What puts it into effect.
 pub(super) fn binding(snapshot: &Snapshot) -> DynamicObject {
     let spec = ValidatingAdmissionPolicyBindingSpec {
-        policy_name: Some(fence_policy_name(&snapshot.ring)),
+        policy_name: Some(snapshot.ring.made_for()),
         // Also in the audit log, with which rule it was.
         validation_actions: Some(vec!["Deny".to_owned(), "Audit".to_owned()]),
         ..Default::default()
@@ -101,7 +97,7 @@ pub(super) fn binding(snapshot: &Snapshot) -> DynamicObject {
 }
 
 fn object<K: Resource<DynamicType = ()>>(snapshot: &Snapshot, spec: Value) -> DynamicObject {
-    with_spec(&ApiResource::erase::<K>(&()), snapshot.belonging(fence_policy_name(&snapshot.ring)), spec)
+    with_spec(&ApiResource::erase::<K>(&()), snapshot.belonging(snapshot.ring.made_for()), spec)
 }
 
 /// What a policy says. An API server of another version may store more than is known here, and that is no difference.
@@ -123,7 +119,8 @@ fn spec(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> ValidatingAdmission
     let controlled: BTreeSet<_> =
         snapshot.spec.resources.iter().flat_map(|main| &main.controlled_resources).map(cel_name).collect();
     let text = |template: &str| {
-        let named = template.replace("{ring}", snapshot.ring.as_str());
+        let named =
+            template.replace("{kind}", snapshot.ring.kind().names().kind).replace("{ring}", snapshot.ring.name());
         named.replace("{acknowledger}", ACKNOWLEDGER).replace("{graced}", CARRIES_GRACE)
     };
     let rule = |expression: &str, message: &str| Validation {

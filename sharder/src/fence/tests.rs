@@ -30,7 +30,7 @@ pub(crate) fn in_place(snapshot: &Snapshot, resources: &[&str], shards: &[&str])
         namespaces: snapshot.namespace_selector.clone(),
     };
     let metadata = |uid: &str| ObjectMeta {
-        name: Some(fence_policy_name(&snapshot.ring)),
+        name: Some(snapshot.ring.made_for()),
         uid: Some(uid.to_owned()),
         generation: Some(1),
         ..ObjectMeta::default()
@@ -47,7 +47,7 @@ pub(crate) fn in_place(snapshot: &Snapshot, resources: &[&str], shards: &[&str])
     fences
 }
 
-fn asking() -> ClusterRing {
+fn asking() -> ringside_ring::Ring {
     let mut spec = example_spec();
     spec["fence"] = "APIServer".into();
     ring(&spec)
@@ -58,7 +58,7 @@ fn asked() -> Snapshot {
     snapshot_of(&asking(), &[])
 }
 
-fn withheld(fences: &Fences, ring: &ClusterRing) -> Vec<String> {
+fn withheld(fences: &Fences, ring: &ringside_ring::Ring) -> Vec<String> {
     fences.withheld(&snapshot().ring, ring).iter().map(ToString::to_string).collect()
 }
 
@@ -118,7 +118,7 @@ fn nobody_is_held_by_a_policy_that_the_api_server_was_not_seen_to_go_by() {
 fn that_the_api_server_does_not_go_by_a_policy_is_known_to_all_replicas_and_to_who_leads_next() {
     let (snapshot, (fences, mut policies, _bindings)) = (asked(), Fences::new());
     assert_eq!(withheld(&fences, &asking()), ["configmaps"], "it may come");
-    let mut metadata = ObjectMeta { name: Some(fence_policy_name(&snapshot.ring)), ..ObjectMeta::default() };
+    let mut metadata = ObjectMeta { name: Some(snapshot.ring.made_for()), ..ObjectMeta::default() };
     mark::note_idle(&mut metadata, &Some(Err("turned off".to_owned())), None);
     policies.apply_watcher_event(&Event::Apply(ValidatingAdmissionPolicy { metadata, ..Default::default() }));
     let is_idle = || matches!(fences.report(&snapshot), Report::Impossible(why) if why.contains("turned off"));
@@ -134,7 +134,7 @@ fn keeper(api: &FakeApi, fences: &Fences) -> Keeper {
 
 /// Where the fence of a ring is stored: its `policies` or `policybindings`.
 fn path(kind: &str, of: &Snapshot) -> String {
-    format!("/apis/admissionregistration.k8s.io/v1/validatingadmission{kind}/{}", fence_policy_name(&of.ring))
+    format!("/apis/admissionregistration.k8s.io/v1/validatingadmission{kind}/{}", of.ring.made_for())
 }
 
 #[tokio::test(start_paused = true)]

@@ -55,7 +55,7 @@ impl Ports {
     /// The ports of a ring's proxies on the network of their node, where API servers have the default ones. Below those of Services
     /// and of outgoing connections.
     pub(super) fn on_node(ring: &RingName) -> Self {
-        let hash = ring.as_str().bytes().fold(5381_u16, |hash, byte| hash.wrapping_mul(33) ^ u16::from(byte));
+        let hash = ring.to_string().bytes().fold(5381_u16, |hash, byte| hash.wrapping_mul(33) ^ u16::from(byte));
         let listen = 20_000 + hash % 4_000 * 2;
         Self { listen, admin: listen + 1 }
     }

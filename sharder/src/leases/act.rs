@@ -10,7 +10,7 @@ use kube::{
 };
 use ringside_ring::{
     Moment,
-    labels::{LEASE_ADMITTED, LEASE_RING, LEASE_STATE},
+    labels::{LEASE_ADMITTED, LEASE_STATE, ring_of},
     lease::{ShardState, annotation},
 };
 use ringside_runtime::clock::sleep_until;
@@ -208,8 +208,11 @@ async fn tell_shard(api: &Api<Lease>, client: &Client, leases: &Leases, todo: &T
         let book = leases.book.lock();
         book.marks_for(&book.names(), &todo.key)
     };
-    if marks().contains_key(LEASE_ADMITTED) {
-        let of_name = ListParams::default().labels(LEASE_RING).fields(&format!("metadata.name={name}"));
+    if marks().contains_key(LEASE_ADMITTED)
+        && let Some(Ok(ring)) = ring_of(&todo.lease.metadata)
+    {
+        let of_name =
+            ListParams::default().labels(ring.kind().names().lease_label).fields(&format!("metadata.name={name}"));
         leases.read(client, &of_name).await?;
     }
     let marks = marks();

@@ -289,7 +289,7 @@ fn is_made(lease: &Lease) -> bool {
     holder(spec) == Some(SHARDER_HOLDER) && spec.and_then(|spec| spec.lease_transitions).unwrap_or_default() == 0
 }
 
-fn key_of(lease: &Lease) -> Option<LeaseKey> {
+pub(super) fn key_of(lease: &Lease) -> Option<LeaseKey> {
     Some(LeaseKey { namespace: lease.metadata.namespace.clone()?, name: lease.metadata.name.clone()? })
 }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp};
 use ringside_ring::{
     Moment, RingName,
-    labels::{LEASE_RING, LEASE_STATE},
+    labels::LEASE_STATE,
     lease::{LeaseFacts, LeaseOwner, SHARDER_HOLDER, ShardState, holder},
 };
 
@@ -136,7 +136,7 @@ fn made(key: &LeaseKey, ring: &RingName, wall_clock: Timestamp) -> Lease {
     let mut lease = Lease::default();
     lease.metadata.name = Some(key.name.clone());
     lease.metadata.namespace = Some(key.namespace.clone());
-    lease.metadata.labels = Some([(LEASE_RING.to_owned(), ring.to_string())].into());
+    lease.metadata.labels = Some([(ring.kind().names().lease_label.to_owned(), ring.name().to_owned())].into());
     let mut lease = written(&lease, SHARDER_HOLDER, DEFAULT_HOLD, wall_clock);
     let spec = lease.spec.get_or_insert_default();
     spec.acquire_time = Some(MicroTime(wall_clock));

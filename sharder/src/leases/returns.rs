@@ -107,7 +107,7 @@ mod tests {
         }
 
         fn members(&self) -> Members {
-            self.book.members(at(self.now), Moment::default()).unwrap().remove("example").unwrap()
+            self.book.members(at(self.now), Moment::default()).unwrap().remove(&"example".parse().unwrap()).unwrap()
         }
 
         /// The Lease of `a` is seen, held or not.

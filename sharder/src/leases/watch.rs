@@ -2,7 +2,8 @@
 
 use std::convert::Infallible;
 
-use futures::StreamExt;
+use super::{Leases, merged::Merged};
+use futures::{StreamExt as _, stream::select_all};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api, Client,
@@ -11,9 +12,6 @@ use kube::{
         watcher::{self, watcher},
     },
 };
-use ringside_ring::labels::LEASE_RING;
-
-use super::Leases;
 use ringside_runtime::explain::explain_watch;
 
 /// Follows the Leases of all shards.
@@ -26,12 +24,15 @@ pub(crate) async fn follow(client: Client, leases: Leases) -> Result<(), Infalli
     let api: Api<Lease> = Api::all(client);
     let mut went_back = leases.went_back();
     loop {
-        let config = watcher::Config::default().labels(LEASE_RING);
-        let mut events = std::pin::pin!(watcher(api.clone(), config).default_backoff());
+        let watches = leases.kinds.iter().map(|kind| {
+            let config = watcher::Config::default().labels(kind.names().lease_label);
+            watcher(api.clone(), config).default_backoff().map(move |event| (*kind, event)).boxed()
+        });
+        let (mut events, mut merged) = (select_all(watches), Merged::new(leases.kinds));
         let observe = async {
-            while let Some(event) = events.next().await {
+            while let Some((kind, event)) = events.next().await {
                 match event {
-                    Ok(event) => leases.observe(event),
+                    Ok(event) => merged.merge(kind, event).into_iter().for_each(|event| leases.observe(event)),
                     Err(error) => {
                         tracing::warn!(error = %explain_watch(&error), "can't watch the Leases of shards; trying again");
                     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringside_ring::{ClusterRing, RingLabels, lease::ShardState};
+use ringside_ring::{RingLabels, lease::ShardState};
 use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::sleep};
 
@@ -22,11 +22,11 @@ fn shrunk() -> Arc<Snapshot> {
 
 /// The same ring with another spec.
 fn of_generation(generation: i64, spec: &Value) -> Arc<Snapshot> {
-    let ring: ClusterRing = ring(spec);
-    let mut ring = serde_json::to_value(ring).unwrap();
-    ring["metadata"]["generation"] = json!(generation);
-    ring["status"] = json!({"resources": [{"group": "", "resource": "configmaps", "controlledResources": [{"group": "", "resource": "secrets"}]}]});
-    Arc::new(snapshot_of(&serde_json::from_value(ring).unwrap(), &SHARDS))
+    let mut ring = ring(spec);
+    ring.metadata.generation = Some(generation);
+    let status = json!({"resources": [{"group": "", "resource": "configmaps", "controlledResources": [{"group": "", "resource": "secrets"}]}]});
+    ring.status = Some(serde_json::from_value(status).unwrap());
+    Arc::new(snapshot_of(&ring, &SHARDS))
 }
 
 fn put(api: &FakeApi, path: &str, shard: &str) {

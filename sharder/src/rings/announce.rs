@@ -66,8 +66,8 @@ impl Announcer {
         for (shard, objects) in overdue.iter().filter(|(shard, _)| !self.late.contains(*shard)) {
             let Some(lease) = self.leases.reference(&snapshot.ring, shard) else { continue };
             let note = format!(
-                "{objects} objects of ClusterRing '{}' were not released within {deadline} s; look at the shard's proxy, or end its pod",
-                snapshot.ring
+                "{objects} objects of {} were not released within {deadline} s; look at the shard's proxy, or end its pod",
+                snapshot.ring.titled()
             );
             let notice = Notice { warns: true, reason: "DrainOverdue".to_owned(), action: "Drain", note };
             self.notices.tell(lease, Some(snapshot.reference()), notice);
@@ -82,10 +82,8 @@ impl Announcer {
         }
         let Some((object, why)) = faults.take_untold(snapshot) else { return };
         self.refusal = Some(Instant::now());
-        let note = format!(
-            "the labels of ClusterRing '{}' can't be written, so its shard does not change: {why}",
-            snapshot.ring
-        );
+        let note =
+            format!("the labels of {} can't be written, so its shard does not change: {why}", snapshot.ring.titled());
         let notice = Notice { warns: true, reason: "LabelsRefused".to_owned(), action: "Assign", note };
         self.notices.tell(object, Some(snapshot.reference()), notice);
     }

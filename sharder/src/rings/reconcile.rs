@@ -4,7 +4,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use k8s_openapi::{api::admissionregistration::v1::MutatingWebhookConfiguration, jiff::Timestamp};
 use kube::{Api, Client, core::DynamicObject, discovery::ApiResource};
-use ringside_ring::{ShardName, cluster_ring::ClusterRingStatus, labels::webhook_configuration_name};
+use ringside_ring::{ShardName, cluster_ring::ClusterRingStatus};
 use tokio::{
     sync::watch,
     time::{Instant, MissedTickBehavior, interval},
@@ -70,7 +70,7 @@ pub(crate) struct Told {
 
 /// Keeps what belongs to one ring, and its status.
 pub(crate) async fn reconcile(told: Told, snapshots: watch::Receiver<Arc<Snapshot>>) -> Infallible {
-    let name = webhook_configuration_name(&snapshots.borrow().ring);
+    let name = snapshots.borrow().ring.made_for();
     let clients = (&told.client, &told.watches);
     let kind = ApiResource::erase::<MutatingWebhookConfiguration>(&());
     let (webhook, keeper) = Kept::new(clients, &kind, name.clone(), told.period);

@@ -6,7 +6,7 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams},
 };
-use ringside_ring::{ClusterRing, cluster_ring::ClusterRingStatus};
+use ringside_ring::{Ring, cluster_ring::ClusterRingStatus};
 use ringside_runtime::explain::explain;
 use serde_json::json;
 use tokio::time::Instant;
@@ -84,13 +84,13 @@ impl<'a> Report<'a> {
 }
 
 pub(super) async fn write(client: &Client, snapshot: &Snapshot, wanted: &ClusterRingStatus) -> Result<(), kube::Error> {
-    let api: Api<ClusterRing> = Api::all(client.clone());
+    let api: Api<Ring> = Api::all_with(client.clone(), &snapshot.ring.kind());
     let mut patch = json!({"metadata": {"uid": snapshot.uid}, "status": wanted});
     // What is left out of a merge patch stays as it is.
     patch["status"]["resources"] = json!(wanted.resources);
     patch["status"]["objects"] = json!(wanted.objects);
     let patch = Patch::Merge(patch);
-    api.patch_status(snapshot.ring.as_str(), &PatchParams::default(), &patch).await?;
+    api.patch_status(snapshot.ring.name(), &PatchParams::default(), &patch).await?;
     tracing::info!(
         ring = %snapshot.ring, shards = wanted.shards, available = wanted.available_shards,
         problems = ?snapshot.problems, "reported the status of a ring"

@@ -6,9 +6,11 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
 };
-use ringside_ring::cluster_ring::{
-    CONDITION_ADMITTED, CONDITION_READY, ClusterRingStatus, GroupResource, MESSAGE_SUCCEEDED, ObjectCounts,
-    REASON_SUCCEEDED,
+use ringside_ring::{
+    RingKind,
+    cluster_ring::{
+        CONDITION_ADMITTED, CONDITION_READY, ClusterRingStatus, GroupResource, ObjectCounts, REASON_SUCCEEDED,
+    },
 };
 
 use super::{additions::added, announce::PENDING, reconcile::lasts, webhook_configuration::asks};
@@ -235,10 +237,15 @@ pub(super) fn fenced_by(fence: &Report) -> Option<Finding> {
     Some(Finding { type_: CONDITION_FENCED, holds, reason, message })
 }
 
+/// The message of a ring that was set up (CONTRACT, "ClusterRing").
+fn succeeded(kind: RingKind) -> String {
+    format!("{kind} was successfully reconciled")
+}
+
 fn ready(snapshot: &Snapshot, problems: &[String]) -> Finding {
     let problems: Vec<_> = snapshot.problems.iter().chain(problems).map(String::as_str).collect();
     let (holds, reason, message) = match &*problems {
-        [] => (true, REASON_SUCCEEDED, MESSAGE_SUCCEEDED.to_owned()),
+        [] => (true, REASON_SUCCEEDED, succeeded(snapshot.ring.kind())),
         some => (false, REASON_FAILED, some.join("; ")),
     };
     Finding { type_: CONDITION_READY, holds, reason, message }
@@ -291,7 +298,10 @@ mod tests {
         let status = status(&snapshot(), &[], [], None, at(1));
         let ready = &status.conditions[0];
         assert_eq!((status.shards, status.available_shards, status.observed_generation), (3, 2, 1));
-        assert_eq!((&*ready.status, &*ready.reason, &*ready.message), ("True", REASON_SUCCEEDED, MESSAGE_SUCCEEDED));
+        assert_eq!(
+            (&*ready.status, &*ready.reason, &*ready.message),
+            ("True", REASON_SUCCEEDED, "ClusterRing was successfully reconciled")
+        );
     }
 
     #[test]

@@ -11,11 +11,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
 };
 use kube::core::{DynamicObject, TypeMeta};
-use ringside_ring::{
-    cluster_ring::GroupResource,
-    grace::CARRIES_GRACE,
-    labels::{ACKNOWLEDGER, webhook_configuration_name},
-};
+use ringside_ring::{cluster_ring::GroupResource, grace::CARRIES_GRACE, labels::ACKNOWLEDGER};
 use serde_json::{Value, json};
 
 use super::additions::noted;
@@ -26,8 +22,6 @@ use crate::{
     snapshot::Snapshot,
 };
 
-/// The path of a ring's webhook, before the ring's name.
-pub(crate) const WEBHOOK_PATH: &str = "/webhooks/sharder/clusterring/";
 const WEBHOOK_NAME: &str = "sharder.sharding.timebertt.dev";
 /// The Service by which the API server reaches the webhook.
 pub(crate) const SERVICE_NAME: &str = "ringside-sharder";
@@ -101,7 +95,7 @@ pub(super) fn webhook_configuration(
     trust: &Trust,
     mode: WebhookMode,
 ) -> DynamicObject {
-    let mut metadata = snapshot.belonging(webhook_configuration_name(&snapshot.ring));
+    let mut metadata = snapshot.belonging(snapshot.ring.made_for());
     metadata.annotations = trust.annotations();
     let webhook = webhook(snapshot, client_config, trust);
     let rules = webhook.rules.filter(|_| mode != WebhookMode::Disabled);
@@ -120,7 +114,8 @@ fn webhook(snapshot: &Snapshot, client_config: &ClientConfig, trust: &Trust) -> 
     };
     MutatingWebhook {
         name: WEBHOOK_NAME.to_owned(),
-        client_config: client_config.of(&format!("{WEBHOOK_PATH}{}", snapshot.ring), trust),
+        client_config: client_config
+            .of(&format!("{}{}", snapshot.ring.kind().names().webhook_path, snapshot.ring.name()), trust),
         rules: Some(rules(snapshot)),
         namespace_selector: Some(snapshot.namespace_selector.clone()),
         object_selector: Some(LabelSelector { match_expressions: Some(vec![unassigned]), match_labels: None }),

@@ -6,7 +6,7 @@ use std::{
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use ringside_ring::{ClusterRing, PlacedBy, cluster_ring::GroupResource};
+use ringside_ring::{PlacedBy, Ring, cluster_ring::GroupResource};
 
 use super::namespaces::check_key;
 use crate::resources::{Catalog, Resource, Unusable, labelled};
@@ -41,10 +41,7 @@ pub(crate) enum Above<'a> {
 }
 
 /// What is known of the resources that the spec names no more, and whose objects may have labels.
-pub(super) fn departing(
-    ring: &ClusterRing,
-    catalog: &Catalog,
-) -> BTreeMap<GroupResource, Result<Arc<Resource>, Unusable>> {
+pub(super) fn departing(ring: &Ring, catalog: &Catalog) -> BTreeMap<GroupResource, Result<Arc<Resource>, Unusable>> {
     let named = ring.spec.all_resources();
     let labelled = labelled(ring).filter(|name| !named.contains(name));
     labelled.filter_map(|name| Some((name.clone(), catalog.get(&name)?.clone()))).collect()
@@ -56,7 +53,7 @@ pub(super) fn departing(
 /// A resource that another one controls is none of them: it is a link of a chain, or named twice by mistake. The two would
 /// place its objects by different keys and take them from each other, and a child goes with its owner without a drain of
 /// its own.
-pub(super) fn mains(ring: &ClusterRing, catalog: &Catalog, problems: &mut Vec<String>) -> Vec<Main> {
+pub(super) fn mains(ring: &Ring, catalog: &Catalog, problems: &mut Vec<String>) -> Vec<Main> {
     let mut find = |name: &GroupResource| match catalog.get(name) {
         Some(Ok(resource)) => Some(resource.clone()),
         Some(Err(problem)) => {

@@ -2,19 +2,19 @@
 
 use std::{collections::BTreeSet, convert::Infallible, num::NonZeroU32, sync::Arc};
 
-use kube::{ResourceExt, runtime::reflector::Store};
-use ringside_ring::{ClusterRing, RingName};
+use kube::ResourceExt;
 use ringside_runtime::admin::Check;
 use tokio::{sync::watch, time::Instant};
 
 use super::{Snapshot, Snapshots};
 use crate::{
-    fence::Fences, leases::Leases, metrics::Metrics, namespaces::Namespaces, resources::Catalog, rolls::Rolls,
+    fence::Fences, leases::Leases, metrics::Metrics, namespaces::Namespaces, resources::Catalog, rings::Rings,
+    rolls::Rolls,
 };
 
 /// What snapshots are made of.
 pub(crate) struct Sources {
-    pub(crate) rings: Store<ClusterRing>,
+    pub(crate) rings: Rings,
     /// Tells when the rings change.
     pub(crate) rings_changed: watch::Receiver<()>,
     pub(crate) leases: Leases,
@@ -32,10 +32,7 @@ pub(crate) async fn maintain(
     snapshots: watch::Sender<Option<Arc<Snapshots>>>,
     synced: Check,
 ) -> Result<(), Infallible> {
-    // Fails only when the watch is gone, and then the process ends.
-    if sources.rings.wait_until_ready().await.is_err() {
-        std::future::pending::<()>().await;
-    }
+    sources.rings.seen().await;
     sources.namespaces.synced().await;
     let mut membership = sources.leases.membership();
     let mut rolls = sources.rolls.changes();
@@ -68,13 +65,13 @@ pub(crate) async fn maintain(
 
 /// `odd` are the rings that were complained about.
 fn build(sources: &Sources, previous: Option<&Snapshots>, odd: &mut BTreeSet<String>) -> Option<Snapshots> {
-    let rings = sources.rings.state();
+    let rings = sources.rings.all();
     sources.leases.confine(rings.iter().map(|ring| &**ring));
     let mut members = sources.leases.members()?;
     let catalog = sources.catalog.borrow().clone();
     let (mut snapshots, complained) = (Snapshots::new(), std::mem::take(odd));
     for ring in rings {
-        let name = match ring.name_any().parse::<RingName>() {
+        let name = match ring.name() {
             Ok(name) => name,
             Err(fault) => {
                 if !complained.contains(&ring.name_any()) {

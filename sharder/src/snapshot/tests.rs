@@ -47,7 +47,7 @@ pub(crate) fn members(shards: &[(&str, ShardState)]) -> Members {
 }
 
 /// The ring of the thesis' example.
-pub(crate) fn ring(spec: &serde_json::Value) -> ClusterRing {
+pub(crate) fn ring(spec: &serde_json::Value) -> Ring {
     serde_json::from_value(json!({
         "apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing",
         "metadata": {"name": "example", "uid": "ring-uid", "generation": 1}, "spec": spec,
@@ -70,7 +70,7 @@ pub(crate) fn snapshot() -> Snapshot {
     )
 }
 
-pub(crate) fn snapshot_of(ring: &ClusterRing, shards: &[(&str, ShardState)]) -> Snapshot {
+pub(crate) fn snapshot_of(ring: &Ring, shards: &[(&str, ShardState)]) -> Snapshot {
     Snapshot::build("example".parse().unwrap(), ring, &catalog(), members(shards), None, TOKENS)
 }
 

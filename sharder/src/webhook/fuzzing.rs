@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
 
 use kube::{Client, client::Body, discovery::ApiResource};
-use ringside_ring::{ClusterRing, Members, RingName, ShardName, cluster_ring::GroupResource, lease::ShardState};
+use ringside_ring::{Members, Ring, RingName, ShardName, cluster_ring::GroupResource, lease::ShardState};
 use ringside_runtime::clock::Boottime;
 use tokio::{runtime::Runtime, sync::watch};
 
@@ -39,7 +39,7 @@ pub struct Webhook {
 
 impl Webhook {
     /// For this ring, whose resources are served with these kinds, in namespaces, and which has these shards.
-    pub fn new(ring: &ClusterRing, served: &[(GroupResource, &str)], shards: &[ShardName]) -> Option<Self> {
+    pub fn new(ring: &Ring, served: &[(GroupResource, &str)], shards: &[ShardName]) -> Option<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().ok()?;
         let resources = served.iter().map(|(id, kind)| {
             let api = ApiResource {
@@ -52,7 +52,7 @@ impl Webhook {
             (id.clone(), Ok(Arc::new(Resource { id: id.clone(), api, namespaced: true })))
         });
         let members: Members = shards.iter().map(|shard| (shard.clone(), ShardState::Ready)).collect();
-        let name: RingName = ring.metadata.name.as_deref()?.parse().ok()?;
+        let name = ring.name().ok()?;
         let snapshot = Snapshot::build(name.clone(), ring, &resources.collect(), members, None, TOKENS);
         let snapshots = Arc::new(BTreeMap::from([(name.clone(), Arc::new(snapshot))]));
         let nobody = tower::service_fn(|_: http::Request<Body>| async {
@@ -81,7 +81,7 @@ impl Webhook {
 
     /// The answer to a body.
     pub fn answer(&self, body: &[u8]) -> Option<Vec<u8>> {
-        let answer = self.runtime.block_on(self.reviewer.answer(self.ring.as_str(), body));
+        let answer = self.runtime.block_on(self.reviewer.answer(self.ring.kind(), self.ring.name(), body));
         serde_json::to_vec(&answer).ok()
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use futures::TryFutureExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
-use ringside_ring::ShardName;
+use ringside_ring::{RingKind, RingName, ShardName};
 use ringside_runtime::explain::explain;
 use tokio::{sync::watch, time::timeout};
 
@@ -75,7 +75,7 @@ impl Reviewer {
     }
 
     /// Answers a review for a ring.
-    pub(super) async fn answer(&self, ring: &str, body: &[u8]) -> Answer {
+    pub(super) async fn answer(&self, kind: RingKind, ring: &str, body: &[u8]) -> Answer {
         let (version, request) = match parse(body) {
             Ok(parsed) => parsed,
             Err(fault) => return unread(ring, &fault),
@@ -85,8 +85,9 @@ impl Reviewer {
             // Just started: the object is assigned by the controller.
             return allow;
         };
-        let unknown = || format!("there is no ClusterRing '{ring}', so the object is not assigned");
-        let Some(snapshot) = snapshots.get(ring) else { return allow.with_warning(unknown()) };
+        let unknown = || format!("there is no {kind} '{ring}', so the object is not assigned");
+        let named = RingName::new(kind, ring).ok();
+        let Some(snapshot) = named.and_then(|ring| snapshots.get(&ring)) else { return allow.with_warning(unknown()) };
         match self.decide(&request, snapshot).await {
             // A label of a ring that is gone would be there for ever: they may have been taken off already.
             Decision::Restore(_) | Decision::Assign(_) if self.is_gone(snapshot) => allow.with_warning(unknown()),
@@ -101,7 +102,7 @@ impl Reviewer {
                 allow.with_patch(&patch)
             }
             Decision::Foreign => {
-                allow.with_warning(format!("'{}' is not a resource of ClusterRing '{ring}'", request.resource))
+                allow.with_warning(format!("'{}' is not a resource of {kind} '{ring}'", request.resource))
             }
             Decision::Odd(odd) => allow.with_warning(odd.to_string()),
             Decision::Leave | Decision::Follow(_) => allow,

@@ -17,6 +17,7 @@ use hyper_util::{
     },
     service::TowerToHyperService,
 };
+use ringside_ring::RingKind;
 use ringside_runtime::{contained::Contained, shutdown::Shutdown};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -33,7 +34,7 @@ use super::{
     response::Answer,
     reviewer::{Reviewer, unread},
 };
-use crate::{injector, probe, rings::WEBHOOK_PATH};
+use crate::{injector, probe};
 
 /// A client that can't finish a TLS handshake in this time is none that waits 2 seconds for an answer.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -116,19 +117,20 @@ where
 
 /// The webhook's routes.
 fn router(reviewer: Reviewer) -> Router {
-    Router::new()
-        .route(&format!("{WEBHOOK_PATH}{{ring}}"), post(answer))
-        .route(probe::webhook::PATH, post(reached))
-        .route(injector::PATH, post(inject))
-        .with_state(reviewer)
+    let reviews = RingKind::ALL.into_iter().fold(Router::new(), |router, kind| {
+        let reviewed = move |state, ring, request| answer(kind, state, ring, request);
+        router.route(&format!("{}{{ring}}", kind.names().webhook_path), post(reviewed))
+    });
+    reviews.route(probe::webhook::PATH, post(reached)).route(injector::PATH, post(inject)).with_state(reviewer)
 }
 
 async fn answer(
+    kind: RingKind,
     State(reviewer): State<Reviewer>,
     Path(ring): Path<String>,
     request: axum::extract::Request,
 ) -> Json<Answer> {
-    Json(reviewer.read(&ring, request, async |body| reviewer.answer(&ring, body).await).await)
+    Json(reviewer.read(&ring, request, async |body| reviewer.answer(kind, &ring, body).await).await)
 }
 
 /// Marks the write by which the leader finds out whether the API server reaches this.

@@ -31,7 +31,7 @@ use ringside_e2e::{
     toolchain::{self, Environment},
     website::Website,
 };
-use ringside_ring::{RingName, labels::webhook_configuration_name, manifest::clusterring_crd};
+use ringside_ring::{RingKind, RingName, manifest::definition};
 use serde_json::{Value, json};
 
 use crate::least::Least;
@@ -146,7 +146,7 @@ impl Ground {
                 .args(["--admin-listen", &format!("127.0.0.1:{admin_port}")]);
             Process::spawn("sharder", &command, &control_plane.dir().join(format!("sharder-{number}.log")))
         };
-        manifests::define(&client, &clusterring_crd()).await?;
+        manifests::define(&client, &definition(RingKind::ClusterRing)).await?;
         let first = sharder(1)?;
         ring(&client).await?;
         let least = Least::start(&format!("{LEAST}.{NAMESPACE}.svc")).await?;
@@ -208,7 +208,7 @@ impl Ground {
 }
 
 fn suffix(ring: &str) -> String {
-    let name = ring.parse::<RingName>().map(|ring| webhook_configuration_name(&ring)).unwrap_or_default();
+    let name = ring.parse::<RingName>().map(|ring| ring.made_for()).unwrap_or_default();
     name.trim_start_matches("sharding-clusterring-").to_owned()
 }
 

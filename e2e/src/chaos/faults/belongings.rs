@@ -7,7 +7,7 @@ use kube::{
     Api, ResourceExt as _,
     api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams},
 };
-use ringside_ring::{ClusterRing, labels::webhook_configuration_name};
+use ringside_ring::ClusterRing;
 use serde_json::json;
 
 use crate::chaos::run::Run;
@@ -28,7 +28,7 @@ const POLICIES: [(&str, &str); 2] = [
 /// The ring also names a resource that nobody serves, or no longer does. Returns how many rings changed.
 pub(super) async fn edit_ring(run: &mut Run) -> Result<usize> {
     let rings: Api<ClusterRing> = Api::all(run.client.clone());
-    let before = rings.get(run.ring.as_str()).await?;
+    let before = rings.get(run.ring.name()).await?;
     let mut resources = before.spec.resources.clone();
     let [shorter, longer] = DRAIN_DEADLINES;
     let deadline = if resources.len() > 1 { longer } else { shorter };
@@ -38,7 +38,7 @@ pub(super) async fn edit_ring(run: &mut Run) -> Result<usize> {
         resources.push(json!({"group": "no.example.com", "resource": "things"}));
     }
     let spec = json!({"spec": {"resources": resources, "drainDeadlineSeconds": deadline}});
-    let after = rings.patch(run.ring.as_str(), &PatchParams::default(), &Patch::Merge(spec)).await?;
+    let after = rings.patch(run.ring.name(), &PatchParams::default(), &Patch::Merge(spec)).await?;
     Ok(usize::from(before.metadata.generation != after.metadata.generation))
 }
 
@@ -71,7 +71,7 @@ async fn delete(run: &mut Run, (kind, plural): (&str, &str)) -> Result<()> {
         plural: plural.to_owned(),
     };
     let api: Api<DynamicObject> = Api::all_with(run.client.clone(), &resource);
-    let name = webhook_configuration_name(&run.ring);
+    let name = run.ring.made_for();
     let before = api.get(&name).await?.uid();
     api.delete(&name, &DeleteParams::default()).await?;
     run.until(&format!("the {kind} is there again"), DEADLINE, || async {
@@ -85,7 +85,7 @@ async fn delete(run: &mut Run, (kind, plural): (&str, &str)) -> Result<()> {
 pub(super) async fn until_condition(run: &mut Run, type_: &str, status: &str) -> Result<()> {
     let (rings, ring): (Api<ClusterRing>, _) = (Api::all(run.client.clone()), run.ring.clone());
     run.until(&format!("{type_} is {status}"), DEADLINE, || async {
-        let ring = rings.get(ring.as_str()).await.map_err(|error| error.to_string())?;
+        let ring = rings.get(ring.name()).await.map_err(|error| error.to_string())?;
         let conditions = ring.status.unwrap_or_default().conditions;
         let is = conditions.iter().any(|one| one.type_ == type_ && one.status == status);
         if is { Ok(()) } else { Err(format!("{conditions:?}")) }

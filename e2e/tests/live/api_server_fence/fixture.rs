@@ -16,6 +16,7 @@ use kube::{
     api::{ObjectMeta, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
+use ringside_e2e::plain_shard::LEASE_RING;
 use ringside_e2e::{
     control_plane::ControlPlane,
     eventually::eventually,
@@ -24,11 +25,7 @@ use ringside_e2e::{
     system::{Settings, System, metrics},
     website::{Website, WebsiteSpec},
 };
-use ringside_ring::{
-    ClusterRing, RingLabels,
-    cluster_ring::EXCLUDED_NAMESPACES,
-    labels::{LEASE_RING, LEASE_TOKEN_POD},
-};
+use ringside_ring::{ClusterRing, RingLabels, cluster_ring::EXCLUDED_NAMESPACES, labels::LEASE_TOKEN_POD};
 use serde_json::{Value, json};
 
 pub(crate) use ringside_e2e::website::child;

@@ -11,7 +11,7 @@ use kube::{
     api::{ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
 };
 use ringside_e2e::website::{Website, WebsiteSpec};
-use ringside_ring::labels::fence_policy_name;
+use ringside_ring::RingName;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -69,7 +69,7 @@ pub(crate) async fn what_joins_a_fenced_ring_is_given_to_nobody_before_the_fence
     fixture.apply_ring(spec(&[("web.example.com", "websites"), ("", "secrets")])).await;
 
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(fixture.admin.clone());
-    let policy = fence_policy_name(&fixture.ring.parse().unwrap());
+    let policy = fixture.ring.parse::<RingName>().unwrap().made_for();
     let (mut given, shards) = ([0, 0], [("a", &b), ("b", &a)]);
     while given.iter().sum::<usize>() < OBJECTS {
         let (secret, owner) = given_next(&fixture, &mut changes).await;

@@ -9,7 +9,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use ringside_e2e::{eventually::eventually, manifests, system::Settings};
-use ringside_ring::labels::{LEASE_TOKEN_POD, fence_policy_name};
+use ringside_ring::{RingName, labels::LEASE_TOKEN_POD};
 use serde_json::json;
 
 use crate::api_server_fence::fixture::{DEADLINE, Fixture, refused, websites};
@@ -19,7 +19,7 @@ fn policies(fixture: &Fixture) -> (Api<ValidatingAdmissionPolicy>, Api<Validatin
     (
         Api::all(fixture.admin.clone()),
         Api::all(fixture.admin.clone()),
-        fence_policy_name(&fixture.ring.parse().unwrap()),
+        fixture.ring.parse::<RingName>().unwrap().made_for(),
     )
 }
 

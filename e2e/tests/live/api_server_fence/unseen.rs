@@ -13,7 +13,7 @@ use ringside_e2e::{
     manifests,
     system::{NAMESPACE, Return, Settings},
 };
-use ringside_ring::labels::fence_policy_name;
+use ringside_ring::RingName;
 use serde_json::{Value, json};
 
 use crate::api_server_fence::fixture::{DEADLINE, Fixture, child, config_maps, refused, websites};
@@ -171,7 +171,7 @@ pub(crate) async fn what_shows_no_owner_is_noted_in_the_audit_log_with_pod_and_o
 
 /// Returns when the audit log has these notes of what passed in this order, and no other.
 async fn until_noted(fixture: &Fixture, expected: &[String]) {
-    let key = format!("{}/unseen", fence_policy_name(&fixture.ring.parse().unwrap()));
+    let key = format!("{}/unseen", fixture.ring.parse::<RingName>().unwrap().made_for());
     eventually("the audit log has all of them, and nothing else", DEADLINE, || async {
         let notes: Vec<_> = log(fixture)
             .iter()

@@ -37,7 +37,7 @@ async fn join(system: &System, ring: &RingName, shard: usize) -> PlainShard {
 async fn until_available(system: &System, ring: &RingName, shards: usize) {
     let rings: Api<ClusterRing> = Api::all(system.control_plane().client());
     eventually(&format!("{ring} has its shards"), DEADLINE, || async {
-        let status = rings.get(ring.as_str()).await.map_err(|error| error.to_string())?.status.ok_or("no status")?;
+        let status = rings.get(ring.name()).await.map_err(|error| error.to_string())?.status.ok_or("no status")?;
         let ready = status.conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True");
         if ready && usize::try_from(status.available_shards) == Ok(shards) {
             Ok(())
@@ -54,8 +54,8 @@ pub(crate) async fn a_shard_that_joins_one_ring_causes_no_request_for_the_others
     system.start_sharders(1).await.unwrap();
     let rings: Api<ClusterRing> = Api::all(system.control_plane().client());
     for i in 0..RINGS {
-        let spec = json!({"resources": [{"group": "", "resource": "configmaps"}], "namespaceSelector": {"matchLabels": {"team": ring(i).as_str()}}});
-        let ring = ClusterRing::new(ring(i).as_str(), serde_json::from_value(spec).unwrap());
+        let spec = json!({"resources": [{"group": "", "resource": "configmaps"}], "namespaceSelector": {"matchLabels": {"team": ring(i).name()}}});
+        let ring = ClusterRing::new(ring(i).name(), serde_json::from_value(spec).unwrap());
         system.allow(&ring, &[NAMESPACE]).await.unwrap();
         rings.create(&PostParams::default(), &ring).await.unwrap();
     }
@@ -90,7 +90,7 @@ pub(crate) async fn a_shard_that_joins_one_ring_causes_no_request_for_the_others
     for request in &found {
         let named = (0..RINGS)
             .filter(|i| *i != 7)
-            .any(|i| request.name.contains(ring(i).as_str()) || request.uri.contains(ring(i).as_str()));
+            .any(|i| request.name.contains(ring(i).name()) || request.uri.contains(ring(i).name()));
         assert!(!named, "{request:?}");
     }
     // Its Lease's state, the ring's status and Events, what has no owner, and the look at all objects.

@@ -6,15 +6,13 @@ use kube::{
     Api, Client, ResourceExt as _,
     api::{ObjectMeta, PostParams},
 };
+use ringside_e2e::plain_shard::LEASE_RING;
 use ringside_e2e::{
     eventually::eventually,
     system::{NAMESPACE, Settings, System},
     website::{Website, WebsiteSpec},
 };
-use ringside_ring::{
-    RingLabels,
-    labels::{ACKNOWLEDGER, LEASE_RING},
-};
+use ringside_ring::{RingLabels, labels::ACKNOWLEDGER};
 use serde_json::{Value, json};
 
 use crate::labels::fixture::DEADLINE;

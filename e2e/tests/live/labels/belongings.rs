@@ -10,7 +10,6 @@ use ringside_e2e::{
     eventually::{eventually, in_time},
     website::{Website, WebsiteSpec},
 };
-use ringside_ring::labels::webhook_configuration_name;
 use serde_json::{Value, json};
 
 use crate::labels::fixture::{DEADLINE, Fixture};
@@ -84,7 +83,7 @@ fn edits(kind: &str) -> [Value; 2] {
 /// Whatever is done to it is undone, and what has its owner keeps it meanwhile.
 pub(crate) async fn what_belongs_to_a_ring_is_restored_within_seconds() {
     let fixture = Fixture::fenced("labels-restored").await;
-    let (client, name) = (fixture.client(), webhook_configuration_name(&fixture.ring));
+    let (client, name) = (fixture.client(), fixture.ring.made_for());
     let mut took = Vec::new();
     for kind in KINDS.into_iter().chain(FENCE) {
         let (api, mut truces) = (api(&client, kind), TRUCES.into_iter());
@@ -130,7 +129,7 @@ pub(crate) async fn what_belongs_to_a_ring_is_restored_within_seconds() {
 /// server's fence, that has to be in place again first.
 pub(crate) async fn what_is_created_while_what_belongs_to_the_ring_is_gone_has_an_owner_a_moment_later() {
     let fixture = Fixture::on(Keeps::Both, "labels-meanwhile").await;
-    let (client, name) = (fixture.client(), webhook_configuration_name(&fixture.ring));
+    let (client, name) = (fixture.client(), fixture.ring.made_for());
     let mut took = Vec::new();
     for round in 0..3 {
         for kind in KINDS {

@@ -237,7 +237,7 @@ impl Fixture {
 
     pub(crate) async fn condition(&self, type_: &str) -> Option<Condition> {
         let rings: Api<ClusterRing> = Api::all(self.client());
-        let status = rings.get_opt(self.ring.as_str()).await.ok()??.status?;
+        let status = rings.get_opt(self.ring.name()).await.ok()??.status?;
         status.conditions.into_iter().find(|condition| condition.type_ == type_)
     }
 }

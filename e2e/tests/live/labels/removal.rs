@@ -20,7 +20,7 @@ use ringside_e2e::{
     toolchain::{self, built},
     website::Website,
 };
-use ringside_ring::{ClusterRing, RingLabels, RingName, cluster_ring::Fence, labels::webhook_configuration_name};
+use ringside_ring::{ClusterRing, RingLabels, RingName, cluster_ring::Fence};
 use serde_json::json;
 
 use crate::labels::{
@@ -45,7 +45,7 @@ async fn with_all(fixture: Fixture) -> Fixture {
 
 /// The kinds of what is there of all that is made for the ring.
 async fn belongings(fixture: &Fixture) -> Vec<&'static str> {
-    let (name, mut there) = (webhook_configuration_name(&fixture.ring), Vec::new());
+    let (name, mut there) = (fixture.ring.made_for(), Vec::new());
     for kind in KINDS.into_iter().chain(FENCE) {
         there.extend(api(&fixture.client(), kind).get_opt(&name).await.unwrap().map(|_| kind));
     }
@@ -67,8 +67,8 @@ async fn labelled(fixture: &Fixture) -> [usize; 3] {
 
 async fn delete_ring(fixture: &Fixture) -> ClusterRing {
     let rings: Api<ClusterRing> = Api::all(fixture.client());
-    let ring = rings.get(fixture.ring.as_str()).await.unwrap();
-    rings.delete(fixture.ring.as_str(), &DeleteParams::default()).await.unwrap();
+    let ring = rings.get(fixture.ring.name()).await.unwrap();
+    rings.delete(fixture.ring.name(), &DeleteParams::default()).await.unwrap();
     ring
 }
 
@@ -90,7 +90,7 @@ async fn cleanup(fixture: &Fixture, arguments: &[&str]) -> (bool, String) {
 async fn cleanup_of(ring: &RingName, kubeconfig: PathBuf, arguments: &[&str]) -> (bool, String) {
     let program = built(toolchain::ringside).await.unwrap();
     let mut command = Command::new(program.cli);
-    command.args(["cleanup", ring.as_str()]).args(arguments);
+    command.args(["cleanup", ring.name()]).args(arguments);
     command.env("KUBECONFIG", kubeconfig);
     let Output { status, stdout, stderr } =
         tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
@@ -121,7 +121,7 @@ pub(crate) async fn removing_the_ring_takes_everything_off() {
         let said = std::fs::read_to_string(&log).unwrap();
         let line = said
             .lines()
-            .find(|line| line.contains("cleaned up after a ring") && line.contains(fixture.ring.as_str()))
+            .find(|line| line.contains("cleaned up after a ring") && line.contains(fixture.ring.name()))
             .ok_or("it does not")?;
         let total = field(line, "objects").ok_or(line)?.to_owned();
         Ok::<_, String>((said, total))
@@ -132,7 +132,7 @@ pub(crate) async fn removing_the_ring_takes_everything_off() {
     for (resource, count) in RESOURCES.into_iter().zip(before) {
         let line = said.lines().find(|line| {
             line.contains("took the labels")
-                && field(line, "ring") == Some(fixture.ring.as_str())
+                && field(line, "ring") == Some(fixture.ring.name())
                 && field(line, "resource") == Some(resource)
         });
         assert_eq!(field(line.unwrap(), "taken"), Some(&*count.to_string()), "{resource}");
@@ -155,7 +155,7 @@ pub(crate) async fn the_command_takes_off_what_no_sharder_saw_go() {
     // There is no garbage collector: all of it is left to the command.
     delete_ring(&fixture).await;
     eventually("the ring is gone", DEADLINE, || async {
-        let ring = Api::<ClusterRing>::all(fixture.client()).get_opt(fixture.ring.as_str()).await;
+        let ring = Api::<ClusterRing>::all(fixture.client()).get_opt(fixture.ring.name()).await;
         ring.map_err(|error| error.to_string())?.map_or(Ok(()), |ring| Err(format!("{:?}", ring.metadata)))
     })
     .await

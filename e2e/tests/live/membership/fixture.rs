@@ -104,7 +104,7 @@ impl Fixture {
     pub(crate) async fn until_counted(&self, ring: &RingName, shards: i32) {
         let rings: Api<ClusterRing> = Api::all(self.client());
         let counted = eventually("the sharder counts the shards", DEADLINE, || async {
-            let status = rings.get(ring.as_str()).await.map_err(|error| error.to_string())?.status;
+            let status = rings.get(ring.name()).await.map_err(|error| error.to_string())?.status;
             let available = status.map(|status| status.available_shards);
             if available == Some(shards) { Ok(()) } else { Err(format!("{available:?}")) }
         });
@@ -163,7 +163,7 @@ impl Fixture {
         if let Some(clock) = clock {
             clock.give_to(&mut command);
         }
-        let as_shard = Identity { ring: ring.as_str(), shard: name, namespace };
+        let as_shard = Identity { ring: ring.name(), shard: name, namespace };
         Proxy::start(command, as_shard, dir).unwrap()
     }
 }

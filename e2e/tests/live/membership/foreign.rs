@@ -7,12 +7,9 @@ use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
 };
+use ringside_e2e::plain_shard::LEASE_RING;
 use ringside_e2e::{eventually::eventually, plain_shard::PlainShard, system::NAMESPACE};
-use ringside_ring::{
-    ClusterRing,
-    labels::{LEASE_RING, LEASE_STATE},
-    lease::SHARDER_HOLDER,
-};
+use ringside_ring::{ClusterRing, labels::LEASE_STATE, lease::SHARDER_HOLDER};
 use serde_json::json;
 
 use super::fixture::{DEADLINE, Fixture, USUAL};

@@ -14,8 +14,9 @@ use kube::{
         watcher::{self, watcher},
     },
 };
+use ringside_e2e::plain_shard::LEASE_RING;
 use ringside_e2e::{eventually::eventually, system::NAMESPACE};
-use ringside_ring::labels::{LEASE_RING, LEASE_STATE};
+use ringside_ring::labels::LEASE_STATE;
 use tokio_util::task::AbortOnDropHandle;
 
 /// A Lease at one moment.

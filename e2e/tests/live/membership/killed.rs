@@ -23,7 +23,7 @@ const BOUNDS: [(Duration, Duration); 2] = [(USUAL, Duration::from_secs(32)), (SH
 
 /// How many objects each shard has; those that have none, or are to be let go of, are nobody's.
 async fn owners(fixture: &Fixture, ring: &RingName) -> BTreeMap<String, usize> {
-    let (websites, labels) = (Api::<Website>::namespaced(fixture.client(), ring.as_str()), RingLabels::of(ring));
+    let (websites, labels) = (Api::<Website>::namespaced(fixture.client(), ring.name()), RingLabels::of(ring));
     let mut owners = BTreeMap::new();
     for website in websites.list_metadata(&Default::default()).await.unwrap() {
         let ownership = labels.ownership(Some(website.labels()));

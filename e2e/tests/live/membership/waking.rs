@@ -21,7 +21,7 @@ type Events<'a> = BoxStream<'a, kube::Result<WatchEvent<Website>>>;
 
 /// The names of a shard's objects, once all objects have owners.
 async fn owned_by(fixture: &Fixture, ring: &RingName, shard: &str) -> BTreeSet<String> {
-    let (websites, labels) = (Api::<Website>::namespaced(fixture.client(), ring.as_str()), RingLabels::of(ring));
+    let (websites, labels) = (Api::<Website>::namespaced(fixture.client(), ring.name()), RingLabels::of(ring));
     let owned = eventually("all objects have owners", DEADLINE, || async {
         let all = websites.list_metadata(&ListParams::default()).await.map_err(|error| error.to_string())?;
         let mut owned = BTreeSet::new();

@@ -14,7 +14,7 @@ use ringside_e2e::{
     website::Homes,
     workload::Workload,
 };
-use ringside_ring::{ClusterRing, RingName, cluster_ring::Fence, labels::fence_policy_name};
+use ringside_ring::{ClusterRing, RingName, cluster_ring::Fence};
 use serde_json::json;
 
 use crate::promises::{
@@ -66,7 +66,7 @@ async fn impatient() -> (System, RingName) {
     let ring = system.start_sharding(1).await.unwrap();
     let rings: Api<ClusterRing> = Api::all(system.control_plane().client());
     let deadline = Patch::Merge(json!({"spec": {"drainDeadlineSeconds": DRAIN_DEADLINE_SECONDS}}));
-    rings.patch(ring.as_str(), &PatchParams::default(), &deadline).await.unwrap();
+    rings.patch(ring.name(), &PatchParams::default(), &deadline).await.unwrap();
     (system, ring)
 }
 
@@ -153,7 +153,7 @@ impl Sent {
 /// Lets the API server have what had left the proxy: of what the shard has lost by then nothing lands, and all else does.
 async fn release(system: &System, relay: &Relay, ring: &RingName) {
     let (log, policy) =
-        (system.control_plane().audit_log(), format!("ValidatingAdmissionPolicy '{}'", fence_policy_name(ring)));
+        (system.control_plane().audit_log(), format!("ValidatingAdmissionPolicy '{}'", ring.made_for()));
     for mark in [LOST, KEPT] {
         relay.release(mark);
         let events = eventually("the API server has answered", DEADLINE, || async {

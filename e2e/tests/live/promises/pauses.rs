@@ -14,7 +14,7 @@ use ringside_e2e::{
     system::{Settings, Shard, System},
     workload::Workload,
 };
-use ringside_ring::{RingName, cluster_ring::Fence, labels::fence_policy_name};
+use ringside_ring::{RingName, cluster_ring::Fence};
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
@@ -271,7 +271,7 @@ pub(crate) async fn behind_the_api_servers_fence_nothing_of_a_proxy_that_stood_s
     let (verdict, outcomes) = after_pauses(Settings { fence: Fence::ApiServer, ..Settings::default() }).await;
     for shard in GIVEN_UP {
         for event in &outcomes[shard].held {
-            let policy = fence_policy_name(&"websites".parse().unwrap());
+            let policy = "websites".parse::<RingName>().unwrap().made_for();
             let said = event["responseStatus"]["message"].as_str().unwrap_or_default();
             assert_eq!(event["responseStatus"]["code"], 403, "{event:#}");
             assert!(said.contains(&format!("ValidatingAdmissionPolicy '{policy}'")), "{said}");

@@ -22,8 +22,8 @@ use ringside_e2e::{
     system::{NAMESPACE, Settings, System},
 };
 use ringside_ring::{
-    ClusterRing, HashRing, PartitionKey, RingLabels, RingName, ShardName, cluster_ring::GroupResource,
-    placement::DEFAULT_TOKENS_PER_SHARD,
+    HashRing, PartitionKey, RingKind, RingLabels, RingName, ShardName, cluster_ring::GroupResource,
+    placement::DEFAULT_TOKENS_PER_SHARD, ring::Ring as Stored,
 };
 use serde_json::{Value, json};
 
@@ -52,7 +52,9 @@ impl Fixture {
     }
 
     async fn start_on(settings: Settings) -> Self {
-        let mut system = System::start(Settings { log_filter: "info".to_owned(), ..settings }).await.unwrap();
+        let mut system = System::start(Settings { log_filter: "info".to_owned(), controller_rings: true, ..settings })
+            .await
+            .unwrap();
         system.start_sharders(1).await.unwrap();
         Self { system }
     }
@@ -66,14 +68,20 @@ impl Fixture {
         std::fs::read_to_string(self.system.sharders().next().unwrap().process().log()).unwrap()
     }
 
-    /// Creates a ring; `resources` are those of its spec.
+    /// Creates a ring of the older kind; `resources` are those of its spec.
     pub(crate) async fn ring(&self, name: &str, resources: Value, namespaces: Value) -> Ring {
-        let spec = json!({"resources": resources, "namespaceSelector": namespaces});
-        let ring = ClusterRing::new(name, serde_json::from_value(spec).unwrap());
-        let rings: Api<ClusterRing> = Api::all(self.client());
-        self.system.allow(&ring, &[NAMESPACE]).await.unwrap();
-        rings.create(&PostParams::default(), &ring).await.unwrap();
-        let name: RingName = name.parse().unwrap();
+        self.ring_of(RingKind::ClusterRing, name, resources, namespaces).await
+    }
+
+    /// The same of any kind.
+    pub(crate) async fn ring_of(&self, kind: RingKind, name: &str, resources: Value, namespaces: Value) -> Ring {
+        let (types, spec) =
+            (ApiResource::erase::<Stored>(&kind), json!({"resources": resources, "namespaceSelector": namespaces}));
+        let name = RingName::new(kind, name).unwrap();
+        let ring = DynamicObject::new(name.name(), &types).data(json!({"spec": spec}));
+        let stored: Stored = serde_json::from_value(json!(ring)).unwrap();
+        self.system.allow(&stored, &[NAMESPACE]).await.unwrap();
+        Api::all_with(self.client(), &types).create(&PostParams::default(), &ring).await.unwrap();
         Ring { labels: RingLabels::of(&name), name, client: self.client() }
     }
 
@@ -163,9 +171,22 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
+    /// With what the names of its shards begin.
+    fn shard_prefix(&self) -> String {
+        format!("{}-", self.name.to_string().replace('/', "-"))
+    }
+
+    fn shard_name(&self, number: usize) -> ShardName {
+        format!("{}{number}", self.shard_prefix()).parse().unwrap()
+    }
+
+    fn api(&self) -> Api<Stored> {
+        Api::all_with(self.client.clone(), &self.name.kind())
+    }
+
     /// Members of it, named after it.
     pub(crate) async fn join(&self, count: usize) -> Vec<PlainShard> {
-        let names = (0..count).map(|i| format!("{}-{i}", self.name).parse::<ShardName>().unwrap());
+        let names = (0..count).map(|i| self.shard_name(i));
         let shards = join_all(&self.client, NAMESPACE, &self.name, names, LEASE).await.unwrap();
         self.until_available(count).await;
         shards
@@ -173,7 +194,7 @@ impl Ring {
 
     /// One more.
     pub(crate) async fn join_one(&self, shards: &mut Vec<PlainShard>) {
-        let name = format!("{}-{}", self.name, shards.len()).parse().unwrap();
+        let name = self.shard_name(shards.len());
         shards.push(PlainShard::join(&self.client, NAMESPACE, &self.name, &name, LEASE).await.unwrap());
         self.until_available(shards.len()).await;
     }
@@ -188,8 +209,8 @@ impl Ring {
         .unwrap();
     }
 
-    pub(crate) async fn get(&self) -> Result<ClusterRing, String> {
-        Api::all(self.client.clone()).get(self.name.as_str()).await.map_err(|error| error.to_string())
+    pub(crate) async fn get(&self) -> Result<Stored, String> {
+        self.api().get(self.name.name()).await.map_err(|error| error.to_string())
     }
 
     /// Waits until the condition `Ready` has this status and a message with `part` in it.
@@ -211,8 +232,8 @@ impl Ring {
             let all = events.list(&Default::default()).await.map_err(|error| error.to_string())?;
             let about = |event: &&Event| {
                 let of = event.regarding.as_ref();
-                let is_ring = of.is_some_and(|of| of.kind.as_deref() == Some("ClusterRing"));
-                let named = of.and_then(|of| of.name.as_deref()) == Some(self.name.as_str());
+                let is_ring = of.is_some_and(|of| of.kind.as_deref() == Some(self.name.kind().names().kind));
+                let named = of.and_then(|of| of.name.as_deref()) == Some(self.name.name());
                 is_ring && named && event.reason.as_deref() == Some(reason)
             };
             let notes: Vec<_> = all.iter().filter(about).filter_map(|event| event.note.as_deref()).collect();
@@ -224,14 +245,12 @@ impl Ring {
     }
 
     pub(crate) async fn change(&self, spec: Value) {
-        let rings: Api<ClusterRing> = Api::all(self.client.clone());
         let patch = Patch::Merge(json!({"spec": spec}));
-        rings.patch(self.name.as_str(), &PatchParams::default(), &patch).await.unwrap();
+        self.api().patch(self.name.name(), &PatchParams::default(), &patch).await.unwrap();
     }
 
     pub(crate) async fn delete(&self) {
-        let rings: Api<ClusterRing> = Api::all(self.client.clone());
-        rings.delete(self.name.as_str(), &DeleteParams::default()).await.unwrap();
+        self.api().delete(self.name.name(), &DeleteParams::default()).await.unwrap();
     }
 
     pub(crate) fn objects(&self, resource: &ApiResource, namespace: Option<&str>) -> Objects {
@@ -239,12 +258,7 @@ impl Ring {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, resource),
             None => Api::all_with(self.client.clone(), resource),
         };
-        Objects {
-            api,
-            resource: resource.clone(),
-            labels: self.labels.clone(),
-            shard_prefix: format!("{}-", self.name),
-        }
+        Objects { api, resource: resource.clone(), labels: self.labels.clone(), shard_prefix: self.shard_prefix() }
     }
 }
 

@@ -17,7 +17,6 @@ use ringside_e2e::{
     process::Folder,
     system::{KeptCertificate, Settings, Sharder},
 };
-use ringside_ring::labels::webhook_configuration_name;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde_json::json;
 use tokio::time::Instant;
@@ -59,7 +58,7 @@ fn issue(authority: &Authority, folder: &Path) -> CertificateDer<'static> {
 /// What the injector does with the configurations that name the Certificate: the ring's, and that of the probes.
 async fn inject(fixture: &Fixture, authority: &Authority) {
     let api: Api<MutatingWebhookConfiguration> = Api::all(fixture.client());
-    for name in [webhook_configuration_name(&fixture.ring), "ringside-sharder-probe".to_owned()] {
+    for name in [fixture.ring.made_for(), "ringside-sharder-probe".to_owned()] {
         let mut injected = api.get(&name).await.unwrap();
         for webhook in injected.webhooks.iter_mut().flatten() {
             webhook.client_config.ca_bundle = Some(ByteString(authority.pem().into_bytes()));

@@ -14,7 +14,7 @@ use ringside_e2e::{
     eventually::{eventually, in_time},
     system::{NAMESPACE, Settings, metrics},
 };
-use ringside_ring::{ClusterRing, labels::webhook_configuration_name};
+use ringside_ring::{ClusterRing, RingName};
 use tokio::time::Instant;
 
 use crate::webhook::fixture::{DEADLINE, Fixture};
@@ -93,7 +93,7 @@ async fn trusts_webhook(fixture: &Fixture) -> Result<(), String> {
         return Err(format!("{reached:?}"));
     }
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(fixture.client());
-    let name = webhook_configuration_name(&RING.parse().map_err(|error| format!("{error}"))?);
+    let name = RING.parse::<RingName>().map_err(|error| error.to_string())?.made_for();
     let configuration = configurations.get(&name).await.map_err(|error| error.to_string())?;
     let fields = configuration.metadata.managed_fields.unwrap_or_default();
     let last = fields.into_iter().filter_map(|fields| fields.time).map(|time| time.0).max().ok_or("nobody wrote it")?;

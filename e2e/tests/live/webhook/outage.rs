@@ -22,7 +22,6 @@ use ringside_e2e::{
     system::{NAMESPACE, Return, SHARDER_USER, Settings},
     website::child,
 };
-use ringside_ring::labels::webhook_configuration_name;
 use tokio::time::{Instant, sleep};
 
 use crate::webhook::fixture::{DEADLINE, Fixture};
@@ -124,7 +123,7 @@ const CHILDREN: usize = 30;
 pub(crate) async fn without_its_webhook_configuration_the_sharder_assigns_objects_right_after_their_creation() {
     let fixture = Fixture::start(Settings::default()).await;
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(fixture.client());
-    let name = webhook_configuration_name(&fixture.ring);
+    let name = fixture.ring.made_for();
     let away = {
         let (configurations, name) = (configurations.clone(), name.clone());
         tokio::spawn(async move {

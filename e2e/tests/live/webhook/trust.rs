@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::{Api, Client};
-use ringside_ring::labels::webhook_configuration_name;
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::ring,
@@ -23,14 +22,14 @@ use crate::webhook::fixture::Fixture;
 pub(crate) async fn every_replica_answers(fixture: &Fixture) {
     let bundle = bundle(&configuration(fixture).await).unwrap();
     for sharder in fixture.system.sharders() {
-        let answer = ask(sharder.webhook_port(), &bundle, fixture.ring.as_str()).await;
+        let answer = ask(sharder.webhook_port(), &bundle, fixture.ring.name()).await;
         assert_eq!(answer["response"]["patchType"], "JSONPatch", "{answer}");
     }
 }
 
 /// What the API server knows of the ring's webhook.
 pub(crate) async fn configuration(fixture: &Fixture) -> MutatingWebhookConfiguration {
-    Api::all(fixture.client()).get(&webhook_configuration_name(&fixture.ring)).await.unwrap()
+    Api::all(fixture.client()).get(&fixture.ring.made_for()).await.unwrap()
 }
 
 /// Whom it is told to trust, if it is told.

@@ -113,7 +113,7 @@ pub(crate) async fn a_webhook_that_says_nothing_holds_up_only_what_is_the_rings_
     until_asking(0, OUT).await;
     println!("out of the way after {:.2?}", since.elapsed());
     let condition = eventually("the ring says so", DEADLINE, || async {
-        let ring = rings.get(fixture.ring.as_str()).await.map_err(|error| error.to_string())?;
+        let ring = rings.get(fixture.ring.name()).await.map_err(|error| error.to_string())?;
         let conditions = ring.status.unwrap_or_default().conditions;
         let told = conditions.into_iter().find(|it| it.type_ == "WebhookReachable").ok_or("it does not say")?;
         if told.message.contains("not told to ask it") { Ok(told) } else { Err(told.message) }

@@ -49,7 +49,7 @@ fn a_patch_and_an_apply_make_a_lease_that_is_named_a_lock() {
 #[test]
 fn a_name_makes_no_lock_of_what_nobody_holds_or_what_is_a_shards() {
     let mut shards = lease("lock", "a");
-    shards.metadata.labels = Some([(LEASE_RING.to_owned(), "ring".to_owned())].into());
+    shards.metadata.labels = Some([(RingKind::ClusterRing.names().lease_label.to_owned(), "ring".to_owned())].into());
     let free = [Kind::Lease, Kind::ConfigMap].map(|kind| record(kind, "lock", ""));
     for object in free.into_iter().chain([Object::Lease(shards)]) {
         assert_eq!(naming("lock").ask(&Asked::Create(object.kind()), JSON, &object), None, "{object:?}");

@@ -86,7 +86,8 @@ fn follow(health: &Health, allowed: &Arc<Mutex<Allowed>>) -> (impl Future<Output
         Handover::new(&ring, "me".parse().unwrap(), Views::new(), Fence::new(false), Drains::new(), GRACE, check);
     let GroupResource { group, resource } = things();
     let resources = vec![RingResource { group, resource, ..RingResource::default() }];
-    let policy = Policy::of(&ClusterRing::new("example", ClusterRingSpec { resources, ..ClusterRingSpec::default() }));
+    let policy =
+        Policy::of(&ClusterRing::new("example", ClusterRingSpec { resources, ..ClusterRingSpec::default() }).into());
     let (ring, knowledge) = watch::channel(Knowledge::Known(Arc::new(policy)));
     let client = api_server(allowed.clone());
     (async move { handover.run(client, knowledge).await }, ring)

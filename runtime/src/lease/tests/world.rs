@@ -161,7 +161,7 @@ pub(super) fn terms() -> Terms {
         name: "a".into(),
         holder: "a".into(),
         duration: Duration::from_secs(15),
-        labels: BTreeMap::from([("ring".into(), "example".into())]),
+        labels: BTreeMap::from([("ring".into(), Some("example".into())), ("older".into(), None)]),
         annotations: BTreeMap::from([("uid".into(), "1".into())]),
         facts: watch::channel(BTreeMap::from([("weight".into(), Some("2".into())), ("unsaid".into(), None)])).1,
         prompt: false,

@@ -199,7 +199,7 @@ impl Forecast {
         let shard = |(name, it): (&ShardName, &Standing)| json!({"name": name.as_str(), "state": it.state, "weight": it.weight.to_string(), "now": it.now, "then": it.then});
         let way = |(way, count): (&Way, &u64)| json!({"resource": way.resource.to_string(), "from": way.from.for_programs(), "to": way.to.for_programs(), "how": way.how, "objects": count});
         json!({
-            "ring": self.ring.as_str(),
+            "ring": self.ring.to_string(),
             "tokensPerShard": self.tokens_per_shard,
             "objects": self.objects,
             "children": self.children,

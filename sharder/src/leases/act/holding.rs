@@ -2,7 +2,7 @@
 
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use kube::{Api, api::PostParams};
-use ringside_ring::{Moment, RingName, ShardName, labels::LEASE_RING};
+use ringside_ring::{Moment, RingName, ShardName, labels};
 use ringside_runtime::explain::code;
 
 use super::WriteError;
@@ -84,7 +84,13 @@ pub(super) async fn release(api: &Api<Lease>, leases: &Leases, todo: &Todo) -> R
     let lease = released(&todo.lease, duration, Timestamp::now());
     let lease = api.replace(name, &PostParams::default(), &lease).await?;
     let why = if ran_out { "the hold has run out" } else { "nothing of the shard is left to be taken" };
-    tracing::info!(namespace, shard = name, ring = label_of(&lease, LEASE_RING), why, "released a shard's Lease");
+    tracing::info!(
+        namespace,
+        shard = name,
+        ring = ring_of(&lease).map(tracing::field::display),
+        why,
+        "released a shard's Lease"
+    );
     if ran_out {
         leases.book.lock().holds.rest(&todo.key, leases.clock.now());
     }
@@ -99,14 +105,10 @@ fn tell_hold(todo: &Todo, lease: &Lease) {
         _ => "it is gone, and its objects go to others",
     };
     let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
-    let (ring, LeaseKey { namespace, name }) = (label_of(lease, LEASE_RING), &todo.key);
+    let (ring, LeaseKey { namespace, name }) = (ring_of(lease).map(tracing::field::display), &todo.key);
     tracing::info!(namespace, shard = name, ring, seconds, why, "holding a shard's Lease");
 }
 
-fn label_of<'a>(lease: &'a Lease, label: &str) -> Option<&'a str> {
-    lease.metadata.labels.as_ref()?.get(label).map(String::as_str)
-}
-
 fn ring_of(lease: &Lease) -> Option<RingName> {
-    label_of(lease, LEASE_RING)?.parse().ok()
+    labels::ring_of(&lease.metadata)?.ok()
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use ringside_ring::{
-    Controller, Moment, RingName, ShardName, Weight,
-    labels::LEASE_RING,
+    Controller, Moment, ShardName, Weight,
+    labels::ring_of,
     lease::{LeaseFacts, LeaseOwner, ShardState},
 };
 
@@ -15,9 +15,9 @@ impl Book {
     /// What is now known of a Lease; `None` when it can't be a shard's.
     pub(super) fn observe(&mut self, mut lease: Lease, now: Moment) -> Option<(LeaseKey, Observed)> {
         let key = key_of(&lease)?;
-        let ring = lease.metadata.labels.as_ref()?.get(LEASE_RING)?.clone();
+        let ring = ring_of(&lease.metadata)?;
         lease.metadata.managed_fields = None;
-        let names = ring.parse::<RingName>().and_then(|ring| Ok((ring, key.name.parse::<ShardName>()?)));
+        let names = ring.and_then(|ring| Ok((ring, key.name.parse::<ShardName>()?)));
         let (ring, shard) = match names {
             Ok(names) => names,
             Err(fault) => {

@@ -5,13 +5,17 @@
 use std::time::Duration;
 
 use ringside_ring::{
-    labels::{LEASE_CONTROLLER, LEASE_GROUP, LEASE_RING, LEASE_STATE, LEASE_WEIGHT},
+    RingKind, RingName,
+    labels::{LEASE_CONTROLLER, LEASE_GROUP, LEASE_STATE, LEASE_WEIGHT},
     lease::SHARDER_HOLDER,
 };
 use serde_json::json;
 
 use super::*;
 use crate::leases::plan::plan;
+
+/// The label of the ring on a Lease.
+const LEASE_LABEL: &str = RingKind::ClusterRing.names().lease_label;
 
 pub(crate) fn at(seconds: u64) -> Moment {
     Moment::from_origin(Duration::from_secs(seconds))
@@ -21,7 +25,7 @@ pub(crate) fn at(seconds: u64) -> Moment {
 pub(crate) fn lease(name: &str, holder: &str, renewed: u32, version: u64) -> Lease {
     serde_json::from_value(json!({
         "metadata": {"namespace": "default", "name": name, "uid": format!("uid-{name}"), "resourceVersion": version.to_string(),
-            "labels": {LEASE_RING: "example"}},
+            "labels": {LEASE_LABEL: "example"}},
         "spec": {"holderIdentity": holder, "leaseDurationSeconds": 10, "renewTime": format!("2024-01-01T00:00:{renewed:02}.000000Z")},
     }))
     .unwrap()
@@ -161,7 +165,7 @@ fn a_shard_outlives_the_lease_that_it_held() {
     };
     let of_another_ring = |book: &mut Book| {
         let mut other = lease("a", "a", 0, 2);
-        other.metadata.labels.as_mut().unwrap().insert(LEASE_RING.into(), "other".into());
+        other.metadata.labels.as_mut().unwrap().insert(LEASE_LABEL.into(), "other".into());
         book.apply(Event::Apply(other), at(5))
     };
     let unlisted = |book: &mut Book| list(book, [], at(5));
@@ -176,7 +180,7 @@ fn a_shard_outlives_the_lease_that_it_held() {
             plan(&book, at(24), at(0))
                 .0
                 .iter()
-                .all(|todo| todo.lease.metadata.labels.as_ref().unwrap()[LEASE_RING] == "other"),
+                .all(|todo| todo.lease.metadata.labels.as_ref().unwrap()[LEASE_LABEL] == "other"),
             "no Lease, nothing to write"
         );
         assert_eq!(book.expire(at(25)), (true, None));
@@ -420,7 +424,7 @@ fn a_shard_is_of_its_group_until_it_is_gone_also_without_its_lease() {
         lease
     };
     let groups = |book: &Book| {
-        let members = book.members(at(0), Moment::default()).unwrap().remove("example");
+        let members = book.members(at(0), Moment::default()).unwrap().remove(&"example".parse::<RingName>().unwrap());
         members.unwrap_or_default().groups().values().cloned().collect::<Vec<_>>()
     };
     let mut book = book([of_group(1, "big")], at(0));

@@ -7,7 +7,7 @@
 use kube::{core::DynamicObject, discovery::ApiResource};
 use ringside_ring::{
     grace::CARRIES_GRACE,
-    labels::{ACKNOWLEDGER, ADOPTION, webhook_configuration_name},
+    labels::{ACKNOWLEDGER, ADOPTION},
 };
 use serde_json::{Value, json};
 
@@ -38,12 +38,12 @@ pub(super) fn policy(snapshot: &Snapshot, kind: &ApiResource, sharder: &str) -> 
 
 /// The binding that puts the policy into effect.
 pub(super) fn binding(snapshot: &Snapshot, kind: &ApiResource) -> Option<DynamicObject> {
-    let spec = json!({"policyName": webhook_configuration_name(&snapshot.ring)});
+    let spec = json!({"policyName": snapshot.ring.made_for()});
     (!snapshot.named.is_empty()).then(|| object(snapshot, kind, spec))
 }
 
 fn object(snapshot: &Snapshot, kind: &ApiResource, spec: Value) -> DynamicObject {
-    with_spec(kind, snapshot.belonging(webhook_configuration_name(&snapshot.ring)), spec)
+    with_spec(kind, snapshot.belonging(snapshot.ring.made_for()), spec)
 }
 
 /// The resources of the ring, and their statuses: with some of the built-in ones a write to the status can change labels.

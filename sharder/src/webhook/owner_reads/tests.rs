@@ -80,7 +80,9 @@ async fn created(shard: Option<&'static str>, creates: usize, seen: &Arc<Seen>) 
             "name": format!("o-{}", number % OWNERS), "uid": "u", "controller": true}]);
         let body = serde_json::to_vec(&review_of("Secret", None, &child)).unwrap();
         let start = Instant::now();
-        let answer = serde_json::to_value(reviewer.answer("example", &body).await).unwrap();
+        let answer =
+            serde_json::to_value(reviewer.answer(ringside_ring::RingKind::ClusterRing, "example", &body).await)
+                .unwrap();
         (start.elapsed(), answer["response"]["patch"].clone())
     };
     join_all((0..creates).map(create)).await

@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use kube::client::Body;
 use prometheus_client::registry::Registry;
 use proptest::prelude::*;
-use ringside_ring::lease::ShardState;
+use ringside_ring::{RingKind, lease::ShardState};
 use rustls::{
     ClientConfig, RootCertStore, crypto,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
@@ -65,7 +65,7 @@ fn example() -> Option<Arc<Snapshots>> {
 }
 
 async fn answered(snapshots: Option<Arc<Snapshots>>, ring: &str, body: &[u8]) -> Value {
-    let answer = reviewer(&FakeApi::default(), snapshots).answer(ring, body).await;
+    let answer = reviewer(&FakeApi::default(), snapshots).answer(RingKind::ClusterRing, ring, body).await;
     serde_json::to_value(answer).unwrap()["response"].clone()
 }
 
@@ -219,7 +219,7 @@ async fn an_object_of_a_ring_that_goes_during_the_call_gets_no_label_of_it() {
             None
         });
         let reviewer = Reviewer { snapshots, ..reviewer(&api, None) };
-        let answer = serde_json::to_value(reviewer.answer("example", &body).await).unwrap();
+        let answer = serde_json::to_value(reviewer.answer(RingKind::ClusterRing, "example", &body).await).unwrap();
         if labelled {
             assert_eq!(answer["response"]["patchType"], "JSONPatch");
         } else {
@@ -256,7 +256,7 @@ async fn a_child_is_labelled_for_the_shard_that_works_on_its_owner_even_while_it
         let mut owner = labelled(Some(shard), drain);
         owner["metadata"]["uid"] = json!(uid);
         api.put("/api/v1/namespaces/default/configmaps/o", owner);
-        let answer = reviewer(&api, example()).answer("example", &body).await;
+        let answer = reviewer(&api, example()).answer(RingKind::ClusterRing, "example", &body).await;
         let response = serde_json::to_value(answer).unwrap()["response"].clone();
         assert_eq!(response["patchType"], "JSONPatch");
         let patch: k8s_openapi::ByteString = serde_json::from_value(response["patch"].clone()).unwrap();
@@ -275,7 +275,7 @@ async fn labelled_for(api: &FakeApi, snapshot: Snapshot, kind: &str, object: &Va
     let (key, ring) = (snapshot.labels.shard.clone(), snapshot.ring.clone());
     let body = serde_json::to_vec(&review_of(kind, None, object)).unwrap();
     let snapshots = Some(Arc::new(BTreeMap::from([(ring, Arc::new(snapshot))])));
-    let answer = reviewer(api, snapshots).answer("example", &body).await;
+    let answer = reviewer(api, snapshots).answer(RingKind::ClusterRing, "example", &body).await;
     let response = serde_json::to_value(answer).unwrap()["response"].clone();
     response["patch"].as_str()?;
     let patch: k8s_openapi::ByteString = serde_json::from_value(response["patch"].clone()).unwrap();
@@ -436,10 +436,10 @@ async fn only_what_was_nobodys_counts_as_assigned() {
             .count()
     };
     let dropped = review_of("ConfigMap", Some(&labelled(Some("a"), None)), &labelled(None, None));
-    let answer = reviewer.answer("example", &serde_json::to_vec(&dropped).unwrap()).await;
+    let answer = reviewer.answer(RingKind::ClusterRing, "example", &serde_json::to_vec(&dropped).unwrap()).await;
     assert_eq!(serde_json::to_value(answer).unwrap()["response"]["patchType"], "JSONPatch");
     assert_eq!(counted(), 0);
-    reviewer.answer("example", &new_config_map()).await;
+    reviewer.answer(RingKind::ClusterRing, "example", &new_config_map()).await;
     assert_eq!(counted(), 1);
 }
 
