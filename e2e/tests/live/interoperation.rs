@@ -9,13 +9,17 @@ use ringside_e2e::{
     system::{Settings, System},
     workload::{Updates, Workload},
 };
+use ringside_ring::RingKind;
 
 /// The cases.
 pub(crate) fn group() -> Group {
     Group::new(
         "interoperation",
         vec![
-            case!(shards_that_shard_themselves_are_members_like_proxied_ones)
+            case!("shards_that_shard_themselves_are_members_like_proxied_ones", mixed(RingKind::ClusterRing))
+                .works()
+                .costs("two minutes, and programs that are not ours"),
+            case!("a_ring_of_the_newer_kind_has_members_of_both_makes", mixed(RingKind::ControllerRing))
                 .works()
                 .costs("two minutes, and programs that are not ours"),
             case!(proxied_shards_work_under_a_sharder_of_another_make)
@@ -68,8 +72,9 @@ async fn end(system: &System, updates: Updates) -> (Report, Verdict) {
     (report, verdict)
 }
 
-async fn shards_that_shard_themselves_are_members_like_proxied_ones() {
-    let mut system = System::start(Settings::default()).await.unwrap();
+/// Shards that shard themselves and proxied ones are members of one ring.
+async fn mixed(kind: RingKind) {
+    let mut system = System::start(Settings { kind, controller_rings: true, ..Settings::default() }).await.unwrap();
     system.start_sharding(2).await.unwrap();
     for proxied in ["proxied-0", "proxied-1"] {
         system.add_shard(proxied).await.unwrap();

@@ -5,6 +5,7 @@ mod definitions;
 mod fixture;
 mod late;
 mod leaving;
+mod newer;
 mod rings;
 mod rolling;
 mod stuck;
@@ -27,6 +28,7 @@ pub(crate) fn group() -> Group {
             case!("generated_names_are_assigned_after_creation", rings::generated_names(&*fixture().await)),
             case!("a_ring_may_come_after_its_shards_and_its_objects", rings::after_everything(&*fixture().await)),
             case!("an_object_can_be_in_several_rings", rings::several(&*fixture().await)),
+            case!("rings_of_both_kinds_may_have_one_name", newer::beside_the_older(&*fixture().await)),
             case!("objects_of_one_value_of_a_label_are_together", together::by_label(&*fixture().await)),
             case!(
                 "objects_of_one_namespace_or_annotation_are_together",

@@ -1,0 +1,80 @@
+//! A ring of the newer kind, with native shards that use its labels.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::{admissionregistration::v1::MutatingWebhookConfiguration, coordination::v1::Lease};
+use kube::{Api, ResourceExt as _};
+use ringside_e2e::{eventually::eventually, plain_shard::Acknowledger, system::NAMESPACE};
+use ringside_ring::{RingKind, labels::LEASE_STATE};
+use serde_json::json;
+
+use crate::resources::fixture::{DEADLINE, Fixture, Objects, config_maps, entry, secrets, team};
+
+/// Two rings of one name, one of each kind: each has its own objects, shards and labels. The newer one assigns, moves, and takes
+/// over, and its labels go with it.
+pub(crate) async fn beside_the_older(fixture: &Fixture) {
+    let resources = || json!([entry(&config_maps(), &[&secrets()])]);
+    let mut rings = Vec::new();
+    for (kind, namespace) in [(RingKind::ClusterRing, "kind-older"), (RingKind::ControllerRing, "kind-newer")] {
+        fixture.namespace(namespace, namespace).await;
+        rings.push(fixture.ring_of(kind, "kinds", resources(), team(namespace)).await);
+    }
+    let [older, newer] = <[_; 2]>::try_from(rings).ok().unwrap();
+    assert_eq!(newer.labels.shard, "shard.alpha.sharding.timebertt.dev/kinds");
+    let _older_shards = older.join(1).await;
+    let mut shards = newer.join(2).await;
+    newer.until_ready_is("True", "ControllerRing was successfully reconciled").await;
+    let configurations: Api<MutatingWebhookConfiguration> = Api::all(fixture.client());
+    assert!(configurations.get("controllerring-kinds").await.unwrap().webhooks.is_some());
+
+    let _acknowledger = Acknowledger::start(&fixture.client(), &newer.labels, &config_maps(), |_| true);
+    let (roots, children) =
+        (newer.objects(&config_maps(), Some("kind-newer")), newer.objects(&secrets(), Some("kind-newer")));
+    let names: Vec<_> = (0..20).map(|number| format!("o-{number}")).collect();
+    for name in &names {
+        let root = roots.create(name).await;
+        // The webhook, before the object is stored.
+        assert!(root.labels().contains_key(&newer.labels.shard), "{:?}", root.labels());
+        assert!(!root.labels().contains_key(&older.labels.shard), "{:?}", root.labels());
+        children.create_under(name, &root).await;
+        children.until_owned(name).await;
+    }
+    let lone = older.objects(&config_maps(), Some("kind-older"));
+    lone.create("o-0").await;
+    assert!(lone.until_owned("o-0").await.starts_with("kinds-"));
+
+    // A third shard gets its share, by drains; and what it has goes to the others when it leaves.
+    newer.join_one(&mut shards).await;
+    let three = [0, 1, 2].map(|number| format!("controllerring-kinds-{number}"));
+    eventually("the third has its share", DEADLINE, || are_on(&roots, &children, &three)).await.unwrap();
+    let leases: Api<Lease> = Api::namespaced(fixture.client(), NAMESPACE);
+    eventually("its Lease has a state", DEADLINE, || async {
+        let lease = leases.get("controllerring-kinds-2").await.map_err(|error| error.to_string())?;
+        let state = lease.labels().get(LEASE_STATE).cloned();
+        if state.as_deref() == Some("ready") { Ok(()) } else { Err(format!("{state:?}")) }
+    })
+    .await
+    .unwrap();
+    shards.pop().unwrap().release().await.unwrap();
+    eventually("the third has none", DEADLINE, || are_on(&roots, &children, &three[..2])).await.unwrap();
+
+    newer.delete().await;
+    for name in &names {
+        roots.until_bare(name).await;
+        children.until_bare(name).await;
+    }
+    assert!(lone.until_owned("o-0").await.starts_with("kinds-"), "the older ring is as it was");
+}
+
+/// Whether all objects are on these shards, each with its child, and none of the shards has nothing.
+async fn are_on(roots: &Objects, children: &Objects, shards: &[String]) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for (name, (shard, drain)) in roots.owners("o-").await {
+        let child = children.owner(&name).await;
+        if drain.is_some() || child.0 != shard {
+            return Err(format!("{name}: {shard:?}, {drain:?}, its child {child:?}"));
+        }
+        seen.extend(shard);
+    }
+    if seen.iter().eq(shards) { Ok(()) } else { Err(format!("{seen:?}")) }
+}
