@@ -118,7 +118,8 @@ fn raise_list(
     if query.first("continue").is_some_and(|token| !token.is_empty()) {
         return Ok(false);
     }
-    let limited = query.first("limit").and_then(|limit| limit.parse::<i64>().ok()).is_some_and(|limit| limit > 0);
+    let limit = query.first("limit").and_then(|limit| limit.parse::<i64>().ok());
+    let limited = limit.is_some_and(|limit| limit > 0);
     let exact = match query.first(MATCH).unwrap_or_default() {
         AT_LEAST => false,
         // "Legacy exact match" of k8s.io/apiserver's `ShouldDelegateList`.
@@ -136,7 +137,8 @@ fn raise_list(
         Some(floor) => {
             query.set(VERSION, &floor.to_string());
             query.set(MATCH, AT_LEAST);
-            if asked.is_zero() {
+            // The API server refuses what is no number.
+            if asked.is_zero() && limit.is_some() {
                 // As for every list from 0: it comes from the cache, which has no pages.
                 query.remove(&["limit"]);
             }
@@ -212,6 +214,7 @@ mod tests {
             (Verb::Get, "pretty=1&resourceVersion=9", "pretty=1&resourceVersion=10"),
             (Verb::List, "resourceVersion=0", not_older),
             (Verb::List, "limit=500&resourceVersion=0", not_older),
+            (Verb::List, "limit=abc&resourceVersion=0", &format!("limit=abc&{not_older}")),
             (Verb::List, "resourceVersion=9", not_older),
             (Verb::List, "resourceVersionMatch=NotOlderThan&resourceVersion=9", not_older),
             (Verb::DeleteCollection, "resourceVersion=0", not_older),
