@@ -75,9 +75,10 @@ impl Policy {
         self.families.contains_key(resource)
     }
 
-    /// Whether objects of the resource belong where the object is worked on that controls them.
+    /// Whether objects of the resource belong where the object is worked on that controls them, if one does.
     pub fn is_controlled(&self, resource: &GroupResource) -> bool {
-        self.resources.contains(resource) && !self.is_main(resource)
+        let follows = self.families.values().any(|below| below.contains(resource));
+        follows || (self.resources.contains(resource) && !self.is_main(resource))
     }
 
     /// Whether an object of the first resource follows one of the second that controls it, as the sharder sees it: both are of

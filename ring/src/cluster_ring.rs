@@ -354,10 +354,17 @@ impl ClusterRingSpec {
         family
     }
 
-    /// The main resources, which nothing else of the ring controls, and what follows each ([`Self::family`]).
+    /// The main resources, and what follows each ([`Self::family`]).
     pub fn families(&self) -> std::collections::BTreeMap<GroupResource, Vec<GroupResource>> {
         let named = self.resources.iter().map(RingResource::group_resource);
-        named.filter(|name| !self.is_controlled(name)).map(|main| (main.clone(), self.family(&main))).collect()
+        named.filter(|name| self.is_main(name)).map(|main| (main.clone(), self.family(&main))).collect()
+    }
+
+    /// Whether objects of the resource are placed by themselves. Of one that another controls as well these are the objects that
+    /// nothing of the ring controls. One that another controls and that controls others is a link of a chain.
+    pub fn is_main(&self, resource: &GroupResource) -> bool {
+        let mut entries = self.resources.iter().filter(|entry| entry.group_resource() == *resource);
+        entries.any(|entry| entry.controlled_resources.is_empty() || !self.is_controlled(resource))
     }
 
     /// Whether another resource's objects, or its own, control objects of this one.

@@ -1,6 +1,7 @@
 //! What rings distribute: resources of all kinds that come, change and go, namespaces that join and leave, rings beside each
 //! other, and shards that are late. On a real API server, with shards that are nothing but Leases.
 
+mod adopted;
 mod definitions;
 mod fixture;
 mod late;
@@ -29,6 +30,10 @@ pub(crate) fn group() -> Group {
             case!("a_ring_may_come_after_its_shards_and_its_objects", rings::after_everything(&*fixture().await)),
             case!("an_object_can_be_in_several_rings", rings::several(&*fixture().await)),
             case!("rings_of_both_kinds_may_have_one_name", newer::beside_the_older(&*fixture().await)),
+            case!(
+                "what_has_an_owner_goes_with_it_and_what_has_none_is_placed_by_itself",
+                adopted::and_freed(&*fixture().await)
+            ),
             case!("objects_of_one_value_of_a_label_are_together", together::by_label(&*fixture().await)),
             case!(
                 "objects_of_one_namespace_or_annotation_are_together",

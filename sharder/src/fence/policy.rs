@@ -37,6 +37,10 @@ const OLD: &str = "oldObject != null ? oldObject.?metadata.?labels[?'{key}'].orV
 /// A label of the object as it would be: there is none once it is deleted.
 const NEW: &str = "object != null ? object.?metadata.?labels[?'{key}'].orValue('') : ''";
 
+/// Whether the object goes with another one. Of a resource that is a main one as well, that is what has a controller.
+const CHILD: &str =
+    "variables.resource in variables.controlled && (!(variables.resource in {main}) || {is-controlled})";
+
 /// Only what is the shard's own, or nobody's.
 const OWN: &str = "variables.was == '' || variables.was == variables.pod";
 const OWN_MESSAGE: &str = "variables.pod == '' \
@@ -45,7 +49,7 @@ const OWN_MESSAGE: &str = "variables.pod == '' \
 /// What is created gets its shard from the webhook, which has run before. A main object may go to anybody; one that follows
 /// an owner goes to the shard that works on that owner, and nobody else creates it.
 const CREATED: &str = "request.operation != 'CREATE' || (variables.drain == '' \
-    && (variables.shard in ['', variables.pod] || !(variables.resource in variables.controlled)))";
+    && (variables.shard in ['', variables.pod] || !variables.child))";
 const CREATED_MESSAGE: &str = "'a shard creates objects of {kind} \"{ring}\" without labels of the ring, or with its own name; \
 this one would belong to shard \"' + variables.shard + '\", and this is shard \"' + variables.pod + '\"'";
 /// The labels stay as they are, but for an acknowledgement: the shard was asked to let go, and both labels go, by what
@@ -56,7 +60,7 @@ const KEPT: &str = "request.operation != 'UPDATE' \
     || (variables.shard == variables.was && variables.drain == variables.wasDrain) \
     || (variables.drain == '' && variables.shard == '' && variables.wasDrain != '' \
     && (variables.manager == '{acknowledger}' || !variables.wasDrain.matches('{graced}'))) \
-    || (variables.drain == '' && variables.was == '' && variables.shard == variables.pod && variables.resource in variables.controlled)";
+    || (variables.drain == '' && variables.was == '' && variables.shard == variables.pod && variables.child)";
 const KEPT_MESSAGE: &str = "'a shard leaves the labels of {kind} \"{ring}\" as they are: it gives an object away only by \
 removing both of them after it was asked to'";
 
@@ -118,6 +122,7 @@ fn spec(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> ValidatingAdmission
     let label = |template: &str, key: &str| template.replace("{key}", key);
     let controlled: BTreeSet<_> =
         snapshot.spec.resources.iter().flat_map(|main| &main.controlled_resources).map(cel_name).collect();
+    let main: BTreeSet<_> = snapshot.named.iter().filter(|name| snapshot.spec.is_main(name)).map(cel_name).collect();
     let text = |template: &str| {
         let named =
             template.replace("{kind}", snapshot.ring.kind().names().kind).replace("{ring}", snapshot.ring.name());
@@ -151,6 +156,7 @@ fn spec(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> ValidatingAdmission
             variable("resource", RESOURCE.to_owned()),
             // A list of strings in JSON is one in CEL.
             variable("controlled", json!(controlled).to_string()),
+            variable("child", CHILD.replace("{main}", &json!(main).to_string()).replace("{is-controlled}", CONTROLLED)),
             variable("manager", MANAGER.to_owned()),
         ]),
         validations: Some(vec![

@@ -72,7 +72,9 @@ impl Leftovers {
     /// Whether shards were asked for objects of this resource, rather than for what they follow.
     pub(crate) fn is_main(&self, name: &GroupResource) -> bool {
         let register = self.register.lock();
-        register.labelled.contains_key(name) && !register.labelled.values().any(|followers| followers.contains(name))
+        let follows_none = || !register.labelled.values().any(|followers| followers.contains(name));
+        // One that controls nothing, and follows others as well, is a main resource too.
+        register.labelled.get(name).is_some_and(|own| own.is_empty() || follows_none())
     }
 
     /// No object of the resource has labels any more.

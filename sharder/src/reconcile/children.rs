@@ -3,16 +3,17 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures::{StreamExt, stream};
-use ringside_ring::ShardName;
+use ringside_ring::{ShardName, decide::Holder};
 use tokio::time::timeout;
 
 use super::{
     family::{Failed, Root},
+    rebalance::ask_for,
     ring::Ring,
 };
 use crate::{
     child::{bring, bring_as_seen},
-    index::{self, ChildrenOf, Mark, ResourceId, Selected, Source, repair},
+    index::{self, ChildrenOf, Mark, ResourceId, Selected, Shard, Source, repair},
     resources::Resource,
     target::Target,
     write::is_refused,
@@ -26,11 +27,21 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Why a child goes to a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Basis {
-    /// Its root is on the way there, by this task alone.
-    Move,
+enum Basis<'a> {
+    /// Its root is on the way there, by this task alone, from the shard that it `left`, as far as that is known.
+    Move { left: Option<&'a str> },
     /// Its root was seen there.
     Look,
+}
+
+impl Basis<'_> {
+    /// Whether a shard is known not to have released the family.
+    fn is_outside(self, shard: &str) -> bool {
+        match self {
+            Self::Move { left } => left.is_some_and(|left| left != shard),
+            Self::Look => true,
+        }
+    }
 }
 
 /// A child that is not where it belongs.
@@ -41,6 +52,8 @@ struct Stray {
     target: Option<Target>,
     namespace: Option<String>,
     name: String,
+    /// The shard that has to release it first.
+    held_by: Option<String>,
 }
 
 /// Brings all children to a shard. `began`: the shard that had the root creates none from this moment on.
@@ -55,11 +68,12 @@ pub(super) async fn bring_all(
         return Ok(());
     }
     // Most are known already, and the answers to their writes say when the watch has shown the others.
-    bring_known(ring, writes, root, (to, Basis::Move)).await?;
+    let basis = Basis::Move { left };
+    bring_known(ring, writes, root, (to, basis)).await?;
     let proofs =
         root.main.controlled.iter().map(|kind| prove(ring, kind, root.target.namespace.as_deref(), left, began));
     futures::future::try_join_all(proofs).await?;
-    bring_known(ring, writes, root, (to, Basis::Move)).await.map(drop)
+    bring_known(ring, writes, root, (to, basis)).await.map(drop)
 }
 
 /// Brings back what is apart from a root that stays with its shard.
@@ -83,12 +97,12 @@ async fn bring_known(
     ring: &Ring,
     writes: &Writes,
     root: &Root,
-    (to, basis): (&ShardName, Basis),
+    (to, basis): (&ShardName, Basis<'_>),
 ) -> Result<usize, Failed> {
     let mut by_distance: BTreeMap<usize, Vec<Stray>> = BTreeMap::new();
-    let strays = strays(ring, root, to);
-    let count = strays.len();
-    for stray in strays {
+    let mut count = 0;
+    for stray in strays(ring, root, (to, basis)) {
+        count += usize::from(stray.held_by.is_none());
         by_distance.entry(stray.distance).or_default().push(stray);
     }
     for (_, strays) in by_distance.into_iter().rev() {
@@ -100,8 +114,11 @@ async fn bring_known(
                 None => ring.read(stray.resource, (stray.namespace.as_deref(), &stray.name)).await.map_err(failed)?,
             };
             let Some(target) = target else { return Ok(()) };
+            if let Some(shard) = &stray.held_by {
+                return ask_for_child(ring, kind, target, shard).await.map_err(failed);
+            }
             match basis {
-                Basis::Move => bring(writes, (ring.client(), kind), &ring.labels, target, to).await,
+                Basis::Move { .. } => bring(writes, (ring.client(), kind), &ring.labels, target, to).await,
                 // What has changed is decided again by what it shows.
                 Basis::Look => bring_as_seen(writes, (ring.client(), kind), &ring.labels, target, to).await,
             }
@@ -121,7 +138,27 @@ async fn bring_known(
     Ok(count)
 }
 
-fn strays(ring: &Ring, root: &Root, to: &ShardName) -> Vec<Stray> {
+/// Asks the shard that has a child to release it, which it may have worked on by itself before the child was adopted.
+async fn ask_for_child(ring: &Ring, kind: &Resource, child: Target, shard: &str) -> Result<(), kube::Error> {
+    let promised = ring.tools.leases.grace(&ring.judge.view().ring, shard);
+    let seen = child.clone();
+    let asks = |now: &Target| now.follows_same(&seen) && now.shard.as_deref() == Some(shard) && now.drain.is_none();
+    ask_for(ring, (kind, "follows an owner on another shard"), child, (shard, promised), asks).await
+}
+
+/// The children that are not with the shard. Without those that another one is asked to release.
+///
+/// An object of a resource that is a main one as well may have been its shard's before it was adopted. That shard works on it, unless
+/// it is the one that the root left: it released the family.
+fn strays(ring: &Ring, root: &Root, (to, basis): (&ShardName, Basis<'_>)) -> Vec<Stray> {
+    let view = ring.judge.view();
+    let held_by = |child: &index::Object<'_>| match child.shard() {
+        Shard::Named(shard) if ring.kinds[usize::from(child.resource().0)].is_root => {
+            let is_held = shard != to.as_str() && basis.is_outside(shard);
+            (is_held && matches!(view.holder(Some(shard)), Holder::Available(_))).then(|| shard.to_owned())
+        }
+        _ => None,
+    };
     ring.index.read(|objects| {
         // It may be gone, and its slot another object's.
         let is_it = |object: index::Object<'_>| object.uid().is_none_or(|uid| uid == root.target.uid);
@@ -130,13 +167,16 @@ fn strays(ring: &Ring, root: &Root, to: &ShardName) -> Vec<Stray> {
         let followers = followers.into_iter();
         let known = followers.filter_map(|member| Some((member.distance, objects.get(member.slot)?)));
         let apart = known.filter(|(_, child)| child.selected() == Selected::Yes && !child.is_with(to.as_str()));
+        let apart = apart.map(|(distance, child)| (distance, held_by(&child), child));
+        let apart = apart.filter(|(_, held_by, child)| held_by.is_none() || child.drain().is_none());
         apart
-            .map(|(distance, child)| Stray {
+            .map(|(distance, held_by, child)| Stray {
                 resource: child.resource(),
                 distance,
                 target: child.target(),
                 namespace: Some(child.namespace()).filter(|namespace| !namespace.is_empty()).map(str::to_owned),
                 name: child.name().to_owned(),
+                held_by,
             })
             .collect()
     })

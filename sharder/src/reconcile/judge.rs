@@ -56,9 +56,8 @@ impl Judge {
     ) -> Self {
         let main = |kind: &crate::index::Kind| snapshot.main(&kind.resource.id).cloned();
         let family = |kind: &crate::index::Kind| {
-            let mut mains = snapshot.mains.iter();
-            let of = |main: &&Main| main.resource.id == kind.resource.id || main.controlled.contains(&kind.resource);
-            mains.find(of).map(|main| main.resource.id.clone())
+            let above = || snapshot.mains.iter().find(|main| main.controlled.contains(&kind.resource));
+            snapshot.main(&kind.resource.id).or_else(above).map(|main| main.resource.id.clone())
         };
         let (mains, families) = (kinds.iter().map(main).collect(), kinds.iter().map(family).collect());
         let queues = kinds.iter().map(|_| Queue::default()).collect();
@@ -158,6 +157,11 @@ impl Judge {
         covered: Covered,
     ) -> Action<ShardName> {
         let snapshot = self.view.load();
+        let has_owner = |controller| snapshot.above(&main.resource.id, controller).is_some();
+        if target.controller.as_ref().is_some_and(has_owner) {
+            // It was adopted since, and goes with its owner.
+            return Action::Keep;
+        }
         let holder = snapshot.holder(target.shard.as_deref());
         let drain = target.drain.as_ref().map(|id| match &target.shard {
             None => Drain::InTime,

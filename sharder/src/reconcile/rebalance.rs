@@ -25,6 +25,7 @@ use crate::{
         limiter::Priority,
         work::{Outcome, Work},
     },
+    resources::Resource,
     snapshot::Main,
     target::Target,
     write::{Outcome as Written, is_refused, write},
@@ -94,7 +95,9 @@ fn look(ring: &Ring, work: Work) -> Option<Ask> {
 async fn drain(ring: &Ring, ask: Ask) {
     let Ask { work, slot, main, covered, target, shard, promised } = ask;
     let (of, version) = (target.clone(), target.resource_version.parse().unwrap_or_default());
-    let outcome = match ask_for(ring, (&main, covered), target, (&shard, promised)).await {
+    let reason = if covered == Covered::Leaving { "left the ring" } else { "belongs to another shard" };
+    let asks = |now: &Target| matches!(ring.next_of(&main, now, covered), Action::Drain { .. });
+    let outcome = match ask_for(ring, (&main.resource, reason), target, (&shard, promised), asks).await {
         Ok(()) => {
             ring.told.worked(&main.resource.id, slot);
             Outcome::Ok
@@ -107,30 +110,30 @@ async fn drain(ring: &Ring, ask: Ask) {
     work.done(outcome);
 }
 
-async fn ask_for(
+/// Asks a shard to release an object, if it still `asks` for that when it is written to.
+pub(super) async fn ask_for(
     ring: &Ring,
-    (main, covered): (&Main, Covered),
+    (kind, reason): (&Resource, &str),
     target: Target,
     (shard, promised): (&str, Option<Grace>),
+    asks: impl Fn(&Target) -> bool,
 ) -> Result<(), kube::Error> {
     let id = Grace::drain_value(&move_id(SystemTime::now()), promised);
-    let asks = |now: &Target| matches!(ring.next_of(main, now, covered), Action::Drain { .. });
     let decide = |now: &Target| {
         let from = now.shard.as_deref().filter(|_| asks(now))?;
         Some(patch::drain(&ring.labels, &now.uid, from, &id))
     };
     // Remembered before it is asked: the acknowledgement may come at once.
-    let (of, resource, drains) = (&ring.judge.view().ring, &main.resource.id, &ring.judge.drains);
+    let (of, resource, drains) = (&ring.judge.view().ring, &kind.id, &ring.judge.drains);
     let asking = drains.asking(resource, &target, shard, &id);
     let (namespace, name, uid) = (target.namespace.clone(), target.name.clone(), target.uid.clone());
     let (writes, start) = (ring.writes.with_priority(Priority::Rebalance), Instant::now());
-    match write(&writes, (ring.client(), &main.resource), &ring.labels, target, decide).await {
+    match write(&writes, (ring.client(), kind), &ring.labels, target, decide).await {
         Ok(Written::Written { on, .. }) => {
             asking.answered();
             ring.moves.written(resource, start.elapsed());
             ring.tools.metrics.moves_limit(of, ring.moves.bound());
             ring.tools.metrics.drained(of, resource);
-            let reason = if covered == Covered::Leaving { "left the ring" } else { "belongs to another shard" };
             let id = move_id::short(&id);
             tracing::info!(ring = %of, %resource, namespace, name, uid, from = on.shard, id, reason, "drained object");
             Ok(())

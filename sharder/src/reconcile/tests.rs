@@ -25,6 +25,7 @@ use crate::{
     snapshot::tests::{example_spec, key_of, ring as ring_of, snapshot, snapshot_of},
 };
 
+mod adopted;
 mod families;
 mod leaving;
 mod moving;

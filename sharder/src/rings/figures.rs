@@ -74,7 +74,9 @@ pub(super) fn figures(snapshot: &Snapshot, distribution: Distribution, drains: &
     // Groups are not to have as much as each other.
     let among_all = shards.as_ref().filter(|_| snapshot.groups.is_empty());
     measured.max_to_mean = among_all.and_then(|shards| max_to_mean(shards, snapshot.hash_ring()));
-    let controlled: BTreeSet<_> = snapshot.mains.iter().flat_map(|main| &main.controlled).map(|of| &of.id).collect();
+    let controlled = snapshot.mains.iter().flat_map(|main| &main.controlled).map(|of| &of.id);
+    // What is a main resource too has a shard without an owner.
+    let controlled: BTreeSet<_> = controlled.filter(|of| snapshot.main(of).is_none()).collect();
     measured.lone = lone.into_iter().filter(|(resource, _)| controlled.contains(resource)).collect();
     figures.lone = (measured.lone.len() == controlled.len()).then(|| measured.lone.clone());
     figures.objects = shards.map(|shards| ObjectCounts { counted_at: time(changed), ..counts(measured, shards) });

@@ -172,7 +172,7 @@ fn of_the_ring(snapshot: &Snapshot) -> Option<MatchCondition> {
         "(request.operation == 'UPDATE' ? [object, oldObject] : [object]).exists(it, has(it.metadata.ownerReferences) \
          && it.metadata.ownerReferences.exists(owner, has(owner.controller) && owner.controller && ({controllers})))"
     );
-    let is_root = names_one_of(snapshot.named.iter().filter(|name| !is_controlled(name)));
+    let is_root = names_one_of(snapshot.named.iter().filter(|name| snapshot.spec.is_main(name)));
     let expression = is_root.map_or(follows.clone(), |is_root| format!("{is_root} || {follows}"));
     Some(MatchCondition { name: "of-the-ring".to_owned(), expression })
 }

@@ -50,9 +50,7 @@ pub(super) fn departing(ring: &Ring, catalog: &Catalog) -> BTreeMap<GroupResourc
 /// The main resources that are served. One without all of its controlled resources is distributed all the same, but
 /// its ring is not ready: the children would stay behind.
 ///
-/// A resource that another one controls is none of them: it is a link of a chain, or named twice by mistake. The two would
-/// place its objects by different keys and take them from each other, and a child goes with its owner without a drain of
-/// its own.
+/// A resource that another one controls, and that controls others, is a link of a chain, and none of them.
 pub(super) fn mains(ring: &Ring, catalog: &Catalog, problems: &mut Vec<String>) -> Vec<Main> {
     let mut find = |name: &GroupResource| match catalog.get(name) {
         Some(Ok(resource)) => Some(resource.clone()),
@@ -67,11 +65,10 @@ pub(super) fn mains(ring: &Ring, catalog: &Catalog, problems: &mut Vec<String>) 
         None => None,
     };
     let mut mains: BTreeMap<GroupResource, Main> = BTreeMap::new();
-    let (mut controlled_too, mut circular, mut unusable) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+    let (mut circular, mut unusable) = (BTreeSet::new(), Vec::new());
     for entry in &ring.spec.resources {
         let Some(resource) = find(&entry.group_resource()) else { continue };
-        if ring.spec.is_controlled(&resource.id) {
-            controlled_too.extend(entry.controlled_resources.is_empty().then(|| resource.id.clone()));
+        if !ring.spec.is_main(&resource.id) {
             circular.insert(resource.id.clone());
             if entry.key != PlacedBy::Name {
                 unusable.push(format!(
@@ -99,10 +96,9 @@ pub(super) fn mains(ring: &Ring, catalog: &Catalog, problems: &mut Vec<String>) 
     }
     // What controls itself in the end follows nobody.
     circular.retain(|name| !mains.values().any(|main| main.controls(name)));
-    controlled_too.extend(circular);
     problems.extend(unusable);
-    problems.extend(controlled_too.iter().map(|name| {
-        format!("resource '{name}' is in resources and in controlledResources, so its objects only follow their owners; remove it from one of the two")
+    problems.extend(circular.iter().map(|name| {
+        format!("resource '{name}' controls itself in the end, so its objects follow nobody; remove it from controlledResources")
     }));
     mains.into_values().collect()
 }

@@ -227,16 +227,15 @@ fn a_resource_named_twice_is_one_with_all_its_children() {
 }
 
 #[test]
-fn a_resource_that_another_controls_is_not_distributed_on_its_own() {
+fn a_resource_that_another_controls_is_a_main_resource_too_where_it_is_named_so() {
     let mut spec = example_spec();
     let secrets = json!({"group": "", "resource": "secrets"});
     spec["resources"].as_array_mut().unwrap().extend([secrets.clone(), secrets]);
     let snapshot = snapshot_of(&ring(&spec), &[]);
     let mains: Vec<_> = snapshot.mains.iter().map(|main| main.resource.id.to_string()).collect();
-    assert_eq!(mains, ["configmaps"]);
-    let problem = "resource 'secrets' is in resources and in controlledResources, so its objects only follow their owners; \
-        remove it from one of the two";
-    assert_eq!(snapshot.problems, [problem]);
+    assert_eq!(mains, ["configmaps", "secrets"]);
+    assert_eq!(snapshot.problems, [""; 0]);
+    assert!(snapshot.mains[0].controls(&snapshot.mains[1].resource.id) && snapshot.mains[1].controlled.is_empty());
 }
 
 fn names<'a>(resources: impl IntoIterator<Item = &'a Arc<Resource>>) -> Vec<String> {

@@ -119,8 +119,13 @@ impl Fixture {
 
 /// Which of the shards a ConfigMap belongs to.
 pub(crate) fn home(shards: &[PlainShard], namespace: &str, name: &str) -> String {
+    home_of(shards, ("ConfigMap", namespace, name))
+}
+
+/// The same of any kind of the core group.
+pub(crate) fn home_of(shards: &[PlainShard], (kind, namespace, name): (&str, &str, &str)) -> String {
     let placement = HashRing::new(shards.iter().map(|shard| shard.name().clone()), DEFAULT_TOKENS_PER_SHARD);
-    placement.owner(&PartitionKey::of("", "ConfigMap", namespace, name)).unwrap().to_string()
+    placement.owner(&PartitionKey::of("", kind, namespace, name)).unwrap().to_string()
 }
 
 /// What a ring may distribute all of.

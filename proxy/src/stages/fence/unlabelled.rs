@@ -148,6 +148,8 @@ impl Unlabelled {
             let Some(uid) = there.uid.clone() else { return };
             let controller = there.controllers().map(|owner| Uid::from(owner.uid.as_str())).next();
             match (controller, judge.whose(&there)) {
+                // One that is placed by itself gets a shard of its own.
+                (None, Whose::Nobodys) if judge.era.policy.is_main(&target.resource) => {}
                 (None, Whose::Nobodys) => cared.offer(&Child { target, uid, above }, &there, &judge, &tasks).await,
                 (Some(controller), _) if !above.uids.contains(&controller) => {}
                 (controller @ Some(_), Whose::Ours) => {

@@ -67,10 +67,15 @@ impl Counting<'_> {
     async fn objects(&self, main: &Main, forecast: &mut Forecast) -> Result<(), kube::Error> {
         let (resource, labels) = (&main.resource, self.snapshot.labels.clone());
         let keep = |object: &ObjectMeta| (Target::of(object, &labels), self.snapshot.place_of(main, object));
+        let has_owner = |object: &Target| {
+            object.controller.as_ref().is_some_and(|controller| self.snapshot.above(&resource.id, controller).is_some())
+        };
         let mut pages = std::pin::pin!(pages_with(resource.objects(self.client, None), page(), keep));
         while let Some(page) = pages.try_next().await? {
             for (object, place) in page {
-                if self.selects(&object) {
+                if has_owner(&object) {
+                    // It is counted with what it follows.
+                } else if self.selects(&object) {
                     let (next, to) = self.next(&object, place);
                     forecast.object(&resource.id, &object, (&next, to.as_ref()));
                     if let Some(home) = self.snapshot.home(place).filter(|_| !self.snapshot.is_placed_by_name(main)) {
@@ -118,6 +123,9 @@ impl Counting<'_> {
                 let controller = controller.filter(|controller| self.snapshot.above(&kind.id, controller).is_some());
                 if controller.is_none() && child.controller.as_ref().is_some_and(|it| self.snapshot.may_be_above(it)) {
                     // Nobody can say yet whom it follows.
+                    continue;
+                }
+                if controller.is_none() && self.snapshot.main(&kind.id).is_some() {
                     continue;
                 }
                 let Some(controller) = controller.filter(|_| self.selects(&child)) else {

@@ -71,7 +71,7 @@ impl Expressions {
         let (shard_path, drain_path) = (path(&snapshot.labels.shard), path(&snapshot.labels.drain));
         let [sharder, acknowledger, adoption] = [sharder, ACKNOWLEDGER, ADOPTION].map(quoted);
         let (manager, pod, child, graced) = (MANAGER, POD, &is_child(snapshot), quoted(CARRIES_GRACE));
-        let follows = &format!("({child} && {CONTROLLED})");
+        let follows = &format!("({} && {CONTROLLED})", one_of(snapshot, |name| snapshot.spec.is_controlled(name)));
         let new = |key: &str| format!("object.metadata.?labels[?{key}]");
         let old = |key: &str| format!("oldObject.metadata.?labels[?{key}]");
         let (new_shard, old_shard, new_drain, old_drain) = (new(&shard), old(&shard), new(&drain), old(&drain));
@@ -138,10 +138,14 @@ impl Expressions {
     }
 }
 
-/// Whether the object goes with another one.
+/// Whether the object goes with another one, and is never drained by itself.
 fn is_child(snapshot: &Snapshot) -> String {
-    let controlled = names_one_of(snapshot.named.iter().filter(|name| snapshot.spec.is_controlled(name)));
-    controlled.unwrap_or_else(|| "false".to_owned())
+    one_of(snapshot, |name| snapshot.spec.is_controlled(name) && !snapshot.spec.is_main(name))
+}
+
+/// Whether the object is of one of these resources.
+fn one_of(snapshot: &Snapshot, which: impl Fn(&ringside_ring::cluster_ring::GroupResource) -> bool) -> String {
+    names_one_of(snapshot.named.iter().filter(|name| which(name))).unwrap_or_else(|| "false".to_owned())
 }
 
 /// The name of the writer's pod, which is a shard's name; empty for users, and for tokens that are not bound to a pod.
