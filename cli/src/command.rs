@@ -21,7 +21,7 @@ pub struct Line {
 enum Command {
     /// Says whether a controller can be shared, and what to do before. Ends with 2 when it can't be as it is.
     Check(check::Arguments),
-    /// Takes a ring off the cluster: the ClusterRing, what was made for it, and the labels of its objects. Says how many, and
+    /// Takes a ring off the cluster: the ring itself, what was made for it, and the labels of its objects. Says how many, and
     /// which templates and selectors hold the labels: those stay. May be repeated.
     Cleanup(cleanup::Arguments),
     /// Prints what a shell completes the commands with.

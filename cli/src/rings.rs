@@ -8,7 +8,7 @@ use kube::{Api, Client, api::ListParams, runtime::watcher};
 use ringside_ring::{
     Controller, Grace, Members, Ring, RingKind, RingName, ShardName, Weight,
     cluster_ring::{NAMED_SHARDS, ObjectCounts},
-    labels::{LEASE_STATE, LEASE_VERSION},
+    labels::{LEASE_STATE, LEASE_VERSION, ring_of},
     lease::{LeaseFacts, LeaseOwner, ShardState, annotation, group},
     members::Member,
     weight::is_drained,
@@ -36,7 +36,10 @@ pub async fn read_all(client: &Client) -> anyhow::Result<BTreeMap<RingKind, Vec<
     for kind in RingKind::ALL {
         match Api::<Ring>::all_with(client.clone(), &kind).list(&ListParams::default()).await {
             Ok(listed) => drop(rings.insert(kind, listed.items)),
-            Err(error) if kind == RingKind::ControllerRing && matches!(code(&error), Some(403 | 404)) => {}
+            Err(error) if kind == RingKind::ControllerRing && code(&error) == Some(404) => {}
+            Err(error) if kind == RingKind::ControllerRing && code(&error) == Some(403) => {
+                say(&format!("controllerrings were not looked at: {}", explain(&error)));
+            }
             Err(error) if code(&error) == Some(404) => {
                 return Err(anyhow!("the API server knows no {kind}: install Ringside first"));
             }
@@ -46,6 +49,11 @@ pub async fn read_all(client: &Client) -> anyhow::Result<BTreeMap<RingKind, Vec<
     Ok(rings)
 }
 
+#[allow(clippy::print_stderr, reason = "beside the result")]
+fn say(what: &str) {
+    eprintln!("{what}");
+}
+
 /// Reads the Leases with the ring's label.
 ///
 /// # Errors
@@ -53,7 +61,9 @@ pub async fn read_all(client: &Client) -> anyhow::Result<BTreeMap<RingKind, Vec<
 pub async fn leases(client: &Client, ring: &RingName) -> anyhow::Result<Vec<Lease>> {
     let of_ring = ListParams::default().labels(&ring.lease_selector());
     let leases = Api::<Lease>::all(client.clone()).list(&of_ring).await;
-    Ok(leases.map_err(|error| anyhow!("can't list the Leases of the replicas: {}", explain(&error)))?.items)
+    let leases = leases.map_err(|error| anyhow!("can't list the Leases of the replicas: {}", explain(&error)))?;
+    let is_of_ring = |lease: &Lease| ring_of(&lease.metadata).is_some_and(|of| of.is_ok_and(|of| of == *ring));
+    Ok(leases.items.into_iter().filter(is_of_ring).collect())
 }
 
 /// A replica, as its Lease shows it.

@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client, api::ListParams};
-use ringside_ring::{RingKind, labels::LEASE_VERSION, lease::annotation};
+use ringside_ring::{
+    RingKind,
+    labels::{LEASE_VERSION, ring_of},
+    lease::annotation,
+};
 use ringside_runtime::explain::explain;
 use serde::Serialize;
 
@@ -52,7 +56,10 @@ pub async fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Said>
         leases(&cluster.client, &ListParams::default().fields(&format!("metadata.name={ELECTION}"))).await?;
     let mut shards = Vec::new();
     for kind in RingKind::ALL {
-        shards.extend(leases(&cluster.client, &ListParams::default().labels(kind.names().lease_label)).await?);
+        let of_kind = leases(&cluster.client, &ListParams::default().labels(kind.names().lease_label)).await?;
+        let is_of_kind =
+            |lease: &Lease| ring_of(&lease.metadata).is_some_and(|ring| ring.is_ok_and(|ring| ring.kind() == kind));
+        shards.extend(of_kind.into_iter().filter(is_of_kind));
     }
     let versions = of(&elections, &shards);
     let text = render(global.output, &versions, table)?;

@@ -141,11 +141,12 @@ pub fn short_hash(ring: &RingName) -> String {
     digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The name of the ring that a shard's Lease is of; none for any other Lease. With labels of both kinds, the first kind counts.
+/// The name of the ring that a shard's Lease is of; none for any other Lease. Of labels of both kinds the
+/// newer one counts: a shard that changes to it may leave the older one there.
 pub fn ring_of(lease: &ObjectMeta) -> Option<Result<RingName, InvalidName>> {
     let labels = lease.labels.as_ref()?;
     let named = |kind: RingKind| labels.get(kind.names().lease_label).map(|name| RingName::new(kind, name));
-    RingKind::ALL.into_iter().find_map(named)
+    RingKind::ALL.into_iter().rev().find_map(named)
 }
 
 #[cfg(test)]

@@ -19,7 +19,8 @@ pub struct Ring {
     pub kind: RingKind,
     /// Its metadata.
     pub metadata: ObjectMeta,
-    /// What is shared.
+    /// What is shared; nothing where it is absent, as in definitions that are not ours.
+    #[serde(default)]
     pub spec: ClusterRingSpec,
     /// What the sharder observed.
     pub status: Option<ClusterRingStatus>,
@@ -87,6 +88,8 @@ mod tests {
         assert_eq!(read("ClusterRing").unwrap(), "example");
         assert_eq!(read("ControllerRing").unwrap(), "controllerring/example");
         assert!(read("Deployment").is_err());
+        let bare = serde_json::from_value::<Ring>(json!({"kind": "ControllerRing", "metadata": {"name": "example"}}));
+        assert_eq!(bare.unwrap().spec, ClusterRingSpec::default());
         let without = json!({"metadata": {"name": "example"}, "spec": {"resources": []}});
         assert!(serde_json::from_value::<Ring>(without).is_err());
         assert_eq!(Ring::api_version(&RingKind::ControllerRing), "sharding.timebertt.dev/v1alpha1");

@@ -13,7 +13,7 @@ use kube::{Api, Client, Resource as _, api::ListParams, runtime::watcher::Event}
 use parking_lot::Mutex;
 use ringside_ring::{
     Grace, Members, Moment, Ring, RingKind, RingName, ShardName,
-    labels::{LEASE_ADMITTED, LEASE_RING_GENERATION, LEASE_TOKEN_POD, LEASE_WEIGHT},
+    labels::{LEASE_ADMITTED, LEASE_RING_GENERATION, LEASE_TOKEN_POD, LEASE_WEIGHT, ring_of},
 };
 use ringside_runtime::clock::{Boottime, SharedClock, sleep_until};
 use tokio::sync::watch as channel;
@@ -294,8 +294,16 @@ impl Leases {
         is == Answer::News
     }
 
-    /// Takes in what was seen of the Leases.
+    /// Takes in what was seen of the Leases. One of a kind of ring that is not served is none.
     fn observe(&self, event: Event<Lease>) {
+        let is_served = |lease: &Lease| match ring_of(&lease.metadata) {
+            Some(Ok(ring)) => self.kinds.contains(&ring.kind()),
+            _ => true,
+        };
+        let event = match event {
+            Event::Apply(lease) if !is_served(&lease) => Event::Delete(lease),
+            event => event,
+        };
         let change = self.book.lock().apply(event, self.clock.now());
         if change == Change::Membership {
             self.membership.send_replace(());

@@ -70,34 +70,46 @@ pub(crate) fn follow(
 async fn follow_kind(client: Client, kind: RingKind, mut writer: Writer<Ring>, changed: watch::Sender<()>) {
     let api: Api<Ring> = Api::all_with(client, &kind);
     let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
+    let mut is_seen = false;
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {
+                is_seen |= matches!(event, watcher::Event::InitDone);
                 let complete = !matches!(event, watcher::Event::Init | watcher::Event::InitApply(_));
                 writer.apply_watcher_event(&event);
                 if complete {
                     changed.send_replace(());
                 }
             }
-            Err(error) => tracing::warn!(%kind, error = explain(kind, &error), "can't watch rings; trying again"),
+            Err(error) => {
+                tracing::warn!(%kind, error = explain(kind, &error), "can't watch rings; trying again");
+                // ClusterRings do not wait for the definition of others.
+                if kind == RingKind::ControllerRing && is_undefined(&error) && !std::mem::replace(&mut is_seen, true) {
+                    writer.apply_watcher_event(&watcher::Event::Init);
+                    writer.apply_watcher_event(&watcher::Event::InitDone);
+                    changed.send_replace(());
+                }
+            }
         }
     }
 }
 
 /// What helps where the API server has no such resource: it belongs to the install, and a sharder must not replace a newer one.
 fn explain(kind: RingKind, error: &watcher::Error) -> String {
-    let component = match kind {
-        RingKind::ClusterRing => "deploy/kustomize/base/crd",
-        RingKind::ControllerRing => "deploy/kustomize/components/controller-rings/controllerring.yaml",
+    let from = match kind {
+        RingKind::ClusterRing => "-k deploy/kustomize/base/crd",
+        RingKind::ControllerRing => "-f deploy/kustomize/components/controller-rings/controllerring.yaml",
     };
-    let option = if component.ends_with(".yaml") { "-f" } else { "-k" };
+    if is_undefined(error) {
+        return format!("there is no {kind} resource; install it: kubectl apply --server-side {from}");
+    }
+    explain_watch(error)
+}
+
+fn is_undefined(error: &watcher::Error) -> bool {
     match error {
-        watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)
-            if code(error) == Some(404) =>
-        {
-            format!("there is no {kind} resource; install it: kubectl apply --server-side {option} {component}")
-        }
-        error => explain_watch(error),
+        watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => code(error) == Some(404),
+        _ => false,
     }
 }
 
@@ -105,8 +117,15 @@ fn explain(kind: RingKind, error: &watcher::Error) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::{
+        sync::atomic::{AtomicBool, Ordering},
+        time::Duration,
+    };
+
+    use http::StatusCode;
     use kube::core::Status;
     use serde_json::json;
+    use tokio::time::timeout;
     use tokio_util::task::AbortOnDropHandle;
 
     use super::*;
@@ -128,6 +147,31 @@ mod tests {
             rings.seen().await;
             let seen: Vec<_> = rings.all().iter().map(|ring| ring.name().unwrap().to_string()).collect();
             assert_eq!(seen, names);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cluster_rings_do_not_wait_for_the_definition_of_the_other_kind() {
+        let (api, is_defined) = (FakeApi::live(), Arc::new(AtomicBool::new(false)));
+        let of = |kind: RingKind| {
+            let names = kind.names();
+            let ring = json!({"kind": names.kind, "metadata": {"name": "example"}, "spec": {"resources": []}});
+            api.put(&format!("/apis/sharding.timebertt.dev/v1alpha1/{}/example", names.plural), ring);
+        };
+        of(RingKind::ClusterRing);
+        let defined = Arc::clone(&is_defined);
+        api.intercept(move |asked, _| {
+            let is_asked = asked.path.ends_with("/controllerrings") && !defined.load(Ordering::Relaxed);
+            is_asked.then_some(StatusCode::NOT_FOUND)
+        });
+        let (rings, mut changes, task) = follow(&api.client(), &RingKind::ALL);
+        let _task = AbortOnDropHandle::new(tokio::spawn(task));
+        timeout(Duration::from_secs(600), rings.seen()).await.expect("the one kind waits for the other");
+        assert_eq!(rings.all().len(), 1);
+        is_defined.store(true, Ordering::Relaxed);
+        of(RingKind::ControllerRing);
+        while rings.all().len() < 2 {
+            changes.changed().await.unwrap();
         }
     }
 

@@ -51,6 +51,8 @@ struct Facts {
     forbidden: Vec<String>,
     quotas: Vec<String>,
     definition: Option<CustomResourceDefinition>,
+    /// That of the newer kind, if there is one: ours or another project's.
+    controller_rings: Option<CustomResourceDefinition>,
     unseen: Vec<String>,
 }
 
@@ -110,7 +112,15 @@ fn judge(facts: &Facts) -> Vec<Item> {
         say(Mark::Note, finding);
     }
     if facts.groups.iter().any(|group| group == "sharding.timebertt.dev") {
-        match facts.definition.as_ref().map(differs) {
+        if let Some(difference) =
+            facts.controller_rings.as_ref().and_then(|other| differs(RingKind::ControllerRing, other))
+        {
+            let text = format!(
+                "the ControllerRing definition {difference}: where Ringside is to serve that kind, apply this version's (docs: reference)"
+            );
+            say(Mark::Note, text);
+        }
+        match facts.definition.as_ref().map(|other| differs(RingKind::ClusterRing, other)) {
             Some(None) => say(Mark::Fit, "the ClusterRing definition is this version's".to_owned()),
             Some(Some(difference)) => {
                 let text = format!(
@@ -156,15 +166,15 @@ fn platforms(facts: &Facts) -> Vec<String> {
     found
 }
 
-/// How a definition of ClusterRing differs from this version's in the fields of its spec; `None` where it does not.
-fn differs(other: &CustomResourceDefinition) -> Option<String> {
+/// How a definition of a kind of ring differs from this version's in the fields of its spec; `None` where it does not.
+fn differs(kind: RingKind, other: &CustomResourceDefinition) -> Option<String> {
     let fields = |definition: &CustomResourceDefinition| -> BTreeSet<String> {
         let schema = definition.spec.versions.first().and_then(|version| version.schema.as_ref());
         let schema = schema.and_then(|schema| schema.open_api_v3_schema.as_ref());
         let spec = schema.and_then(|schema| schema.properties.as_ref()).and_then(|all| all.get("spec"));
         spec.and_then(|spec| spec.properties.as_ref()).into_iter().flat_map(|all| all.keys().cloned()).collect()
     };
-    let (own, other) = (fields(&definition(RingKind::ClusterRing)), fields(other));
+    let (own, other) = (fields(&definition(kind)), fields(other));
     let list = |fields: &mut dyn Iterator<Item = &String>| fields.cloned().collect::<Vec<_>>().join(", ");
     let lacks = list(&mut own.difference(&other));
     let more = list(&mut other.difference(&own));
@@ -200,8 +210,9 @@ async fn gather(client: &Client) -> anyhow::Result<Facts> {
         Err(error) => facts.unseen.push(format!("ResourceQuotas: {}", explain(&error))),
     }
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    match definitions.get_opt(RingKind::ClusterRing.names().definition).await {
-        Ok(definition) => facts.definition = definition,
+    let [older, newer] = RingKind::ALL.map(|kind| definitions.get_opt(kind.names().definition));
+    match futures::future::try_join(older, newer).await {
+        Ok((older, newer)) => (facts.definition, facts.controller_rings) = (older, newer),
         Err(error) => facts.unseen.push(format!("CustomResourceDefinitions: {}", explain(&error))),
     }
     Ok(facts)
@@ -256,6 +267,11 @@ mod tests {
             (Mark::Unfit, "ask for these rights", one(|facts| facts.forbidden = vec!["clusterroles".to_owned()])),
             (Mark::Note, "ringside-system/q", one(|facts| facts.quotas = vec!["q".to_owned()])),
             (Mark::Note, "another sharding project", one(|facts| facts.definition = None)),
+            (
+                Mark::Note,
+                "the ControllerRing definition lacks ",
+                one(|facts| facts.controller_rings = Some(CustomResourceDefinition::default())),
+            ),
             (Mark::Note, "platforms#openshift", one(|facts| facts.groups.push("config.openshift.io".to_owned()))),
         ];
         for (label, page) in [("kubernetes.azure.com/cluster", "#aks"), ("cloud.google.com/gke-nodepool", "#gke")] {

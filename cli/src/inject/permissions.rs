@@ -52,7 +52,7 @@ pub(super) async fn find_ring(client: &Client, with: &WithRbac) -> anyhow::Resul
     let (ring, titled) = (&with.ring, with.ring.titled());
     let found = Api::<Ring>::all_with(client.clone(), &ring.kind()).get_opt(ring.name()).await;
     let found = found.map_err(|error| anyhow::anyhow!("can't read {titled}: {}", explain(&error)))?;
-    found.with_context(|| format!("there is no {titled}: write it first (ringside ring init)"))
+    found.with_context(|| format!("there is no {titled}: write it first (docs: shard-a-controller)"))
 }
 
 /// Applies them.

@@ -53,8 +53,8 @@ pub(super) fn ring(subject: &Subject, name: Option<&str>) -> Result<String, Draf
 /// The resources of the controller that none of its others controls, each with what it controls.
 fn roots(subject: &Subject) -> Vec<Root<'_>> {
     let own: BTreeSet<_> = subject.populations.iter().filter(|it| it.own).map(|it| &it.resource).collect();
-    let is_root =
-        |it: &&Population| it.own && controllers(it).all(|owner| *owner == it.resource || !own.contains(owner));
+    let is_below = |it: &Population| controllers(it).any(|owner| *owner != it.resource && own.contains(owner));
+    let is_root = |it: &&Population| it.own && (!is_below(it) || is_both(subject, it));
     let roots = subject.populations.iter().filter(is_root);
     roots.map(|population| Root { population, children: family(subject, population) }).collect()
 }
@@ -71,16 +71,32 @@ fn family<'a>(subject: &'a Subject, root: &Population) -> Vec<&'a Population> {
         let next = subject.populations.iter().find(|it| {
             let is_direct = controllers(it).any(|owner| *owner == root.resource);
             let is_below = it.created && controllers(it).any(is_in);
-            it.resource != root.resource && !is_in(&it.resource) && !is_both(it) && (is_direct || is_below)
+            let is_below = is_direct || is_below;
+            it.resource != root.resource && !is_in(&it.resource) && !is_apart(subject, it) && is_below
         });
         let Some(next) = next else { return family };
         family.push(next);
     }
 }
 
-/// Whether it is one of the controller's own, of which only some objects have a controller.
-fn is_both(population: &Population) -> bool {
+/// Whether it is one of the controller's own, of which only some objects have a controller. A ring can have it as both where its
+/// objects control none.
+fn is_both(subject: &Subject, population: &Population) -> bool {
+    is_mixed(population) && !controls(subject, population)
+}
+
+/// The same of one that no ring can have as both.
+fn is_apart(subject: &Subject, population: &Population) -> bool {
+    is_mixed(population) && controls(subject, population)
+}
+
+fn is_mixed(population: &Population) -> bool {
     population.own && !population.controlled_by.is_empty() && population.uncontrolled > 0
+}
+
+fn controls(subject: &Subject, population: &Population) -> bool {
+    let mut others = subject.populations.iter().filter(|it| it.resource != population.resource);
+    others.any(|it| controllers(it).any(|owner| *owner == population.resource))
 }
 
 fn write_root(text: &mut String, subject: &Subject, Root { population, children }: &Root<'_>) {
@@ -99,7 +115,7 @@ fn write_root(text: &mut String, subject: &Subject, Root { population, children 
         let name = &child.resource;
         let _ = writeln!(text, "    # {name}: {controlled} of {} have such a controller", child.total);
         let others = child.total.saturating_sub(controlled);
-        if others > 0 && child.read {
+        if others > 0 && child.read && !is_both(subject, child) {
             let _ = writeln!(
                 text,
                 "    # QUESTION {name}: {others} others have none, and would be hidden. Does the controller read any of them?\n    \
@@ -122,7 +138,7 @@ fn others(subject: &Subject, roots: &[Root<'_>]) -> Vec<String> {
     let mut questions = Vec::new();
     for it in subject.populations.iter().filter(|it| !is_named(it)) {
         let name = &it.resource;
-        if is_both(it) {
+        if is_apart(subject, it) {
             let controlled: usize = it.controlled_by.values().sum();
             questions.push(format!(
                 "{name}: {controlled} have a controller of the ring and {} have none, so it is left out (docs: fit#r18).",

@@ -152,7 +152,7 @@ pub(super) fn of_ring(
         each.collect::<Vec<_>>()
     });
     RingReport {
-        name: ring.metadata.name.clone().unwrap_or_default(),
+        name: ring.name().map_or_else(|_| ring.metadata.name.clone().unwrap_or_default(), |name| name.to_string()),
         healthy,
         ready,
         available_replicas: status.available_shards,

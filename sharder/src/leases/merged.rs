@@ -24,8 +24,11 @@ impl Merged {
     }
 
     /// Returns what an event of one watch is in the merged one. Nothing is told before the first lists of all have ended.
+    ///
+    /// With a list of one kind comes what the watches on the others have shown. A Lease that is known by an answer alone is not in it: it
+    /// counts as vanished until its watch shows it, as it does after any list that began before.
     pub(super) fn merge(&mut self, kind: RingKind, event: Event<Lease>) -> Vec<Event<Lease>> {
-        match event {
+        match event.modify(|lease| lease.metadata.managed_fields = None) {
             Event::Init => drop(self.arriving.insert(kind, BTreeMap::new())),
             Event::InitApply(lease) => {
                 if let Some(key) = key_of(&lease) {

@@ -98,7 +98,7 @@ pub(super) fn mains(ring: &Ring, catalog: &Catalog, problems: &mut Vec<String>) 
     circular.retain(|name| !mains.values().any(|main| main.controls(name)));
     problems.extend(unusable);
     problems.extend(circular.iter().map(|name| {
-        format!("resource '{name}' controls itself in the end, so its objects follow nobody; remove it from controlledResources")
+        format!("resource '{name}' controls itself in the end, so its objects have no shard; remove it from controlledResources")
     }));
     mains.into_values().collect()
 }

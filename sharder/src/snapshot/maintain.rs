@@ -74,10 +74,11 @@ fn build(sources: &Sources, previous: Option<&Snapshots>, odd: &mut BTreeSet<Str
         let name = match ring.name() {
             Ok(name) => name,
             Err(fault) => {
-                if !complained.contains(&ring.name_any()) {
-                    tracing::warn!(ring = ring.name_any(), %fault, "ignoring a ring whose name can't be a label's value");
+                let named = format!("{} '{}'", ring.kind, ring.name_any());
+                if !complained.contains(&named) {
+                    tracing::warn!(ring = named, %fault, "ignoring a ring that can't have its name");
                 }
-                odd.insert(ring.name_any());
+                odd.insert(named);
                 continue;
             }
         };

@@ -23,7 +23,7 @@ use crate::{
     namespaces::Namespaces,
 };
 
-/// On a pod, in a namespace with the label: the ring.
+/// On a pod with the label, or in a namespace with it: the ring.
 const RING: &str = "ringside.dev/ring";
 /// On a namespace with the label: the rings of pods that name none, by their service accounts, as `ACCOUNT=RING,…`.
 const RINGS: &str = "ringside.dev/rings";
@@ -144,10 +144,12 @@ impl Injector {
 /// The ring that a pod is to join: as it says itself, or as its namespace says of its service account.
 fn ring_of(pod: &Value, of_namespace: &str) -> Option<String> {
     let metadata = &pod["metadata"];
-    if let Some(ring) = metadata["labels"][LABEL].as_str() {
-        return (ring != DISABLED).then(|| ring.to_owned());
+    let (label, annotation) = (metadata["labels"][LABEL].as_str(), metadata["annotations"][RING].as_str());
+    if label == Some(DISABLED) {
+        return None;
     }
-    if let Some(ring) = metadata["annotations"][RING].as_str() {
+    // The value of a label can't name a ControllerRing.
+    if let Some(ring) = annotation.or(label) {
         return Some(ring.to_owned());
     }
     let account = pod["spec"]["serviceAccountName"].as_str().unwrap_or("default");

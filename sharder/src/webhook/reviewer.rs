@@ -85,7 +85,7 @@ impl Reviewer {
             // Just started: the object is assigned by the controller.
             return allow;
         };
-        let unknown = || format!("there is no {kind} '{ring}', so the object is not assigned");
+        let unknown = || format!("this sharder knows no {kind} '{ring}', so the object is not assigned");
         let named = RingName::new(kind, ring).ok();
         let Some(snapshot) = named.and_then(|ring| snapshots.get(&ring)) else { return allow.with_warning(unknown()) };
         match self.decide(&request, snapshot).await {

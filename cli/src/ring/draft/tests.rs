@@ -68,12 +68,18 @@ fn links_of_a_chain_are_named_under_its_root() {
 }
 
 #[test]
-fn a_resource_that_is_child_and_root_is_left_out() {
-    let subject = subject(vec![
-        population("a.x.io", 2, &[]),
-        population("b.x.io", 5, &[("a.x.io", 2)]),
-        population("c.x.io", 0, &[]),
-    ]);
+fn a_resource_that_is_child_and_root_is_both_unless_it_controls_others() {
+    let of = |more: &[Population]| {
+        let some =
+            [population("a.x.io", 2, &[]), population("b.x.io", 5, &[("a.x.io", 2)]), population("c.x.io", 0, &[])];
+        subject(some.into_iter().chain(more.iter().cloned()).collect())
+    };
+    let text = ring(&of(&[]), None).unwrap();
+    let both = parsed(&text);
+    assert_eq!(both.spec.resources.iter().map(|root| root.resource.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert_eq!(controlled(&both), ["b.x.io"]);
+    assert!(!text.contains("QUESTION b.x.io"), "{text}");
+    let subject = of(&[population("secrets", 1, &[("b.x.io", 1)])]);
     let text = ring(&subject, None).unwrap();
     let ring = parsed(&text);
     assert_eq!(ring.metadata.name.as_deref(), Some("operator"), "several resources: the Deployment names it");

@@ -47,6 +47,11 @@ async fn pod_gets_the_proxy_of_the_ring_that_it_or_its_namespace_names() {
     let api = api("33");
     for (metadata, rings, ring) in [
         (json!({"labels": {LABEL: "websites"}}), "operator=other", "websites"),
+        (
+            json!({"labels": {LABEL: "websites"}, "annotations": {RING: "controllerring/websites"}}),
+            "",
+            "controllerring/websites",
+        ),
         (json!({"annotations": {RING: "websites"}}), "operator=other", "websites"),
         (json!({}), "another=other, operator=websites", "websites"),
     ] {

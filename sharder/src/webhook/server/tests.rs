@@ -223,7 +223,7 @@ async fn an_object_of_a_ring_that_goes_during_the_call_gets_no_label_of_it() {
         if labelled {
             assert_eq!(answer["response"]["patchType"], "JSONPatch");
         } else {
-            assert_warned(&answer, "review-1", "there is no ClusterRing 'example'");
+            assert_warned(&answer, "review-1", "this sharder knows no ClusterRing 'example'");
         }
     }
 }
@@ -232,7 +232,7 @@ async fn an_object_of_a_ring_that_goes_during_the_call_gets_no_label_of_it() {
 async fn a_ring_that_is_unknown_is_told_and_one_that_is_not_known_yet_is_not() {
     let response = answered(example(), "other", &new_config_map()).await;
     assert_eq!((&response["allowed"], &response["uid"]), (&json!(true), &json!("review-1")));
-    let warning = "ringside-sharder: there is no ClusterRing 'other', so the object is not assigned";
+    let warning = "ringside-sharder: this sharder knows no ClusterRing 'other', so the object is not assigned";
     assert_eq!(response["warnings"], json!([warning]));
     let response = answered(None, "example", &new_config_map()).await;
     assert_eq!(response, json!({"uid": "review-1", "allowed": true}));
