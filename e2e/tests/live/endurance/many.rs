@@ -13,6 +13,8 @@ use super::{
 };
 
 const WATCHES: usize = 500;
+/// The proxy lets a connection have 256 streams.
+const CONNECTIONS: usize = 4;
 /// More are answered 429 by the API server's own fairness, with the usual flow schemas.
 const OPENED_AT_ONCE: usize = 20;
 /// What a watch may cost the proxy, all in all. Most of it is hyper's and the allocator's: a stream on each side.
@@ -32,11 +34,11 @@ const ROUNDS: usize = 40;
 
 pub(crate) async fn five_hundred_watches_see_an_event(fixture: &Fixture) {
     let proxy = fixture.proxy("many").await;
-    let client = Client::new(&proxy).await;
-    client.text("/version").await;
+    let clients = join_all((0..CONNECTIONS).map(|_| Client::new(&proxy))).await;
+    clients[0].text("/version").await;
     let before = proxy.process.own_resident_bytes().unwrap();
     let mut watches: Vec<_> = stream::iter(0..WATCHES)
-        .map(|_| client.watch("application/json"))
+        .map(|number| clients[number % CONNECTIONS].watch("application/json"))
         .buffer_unordered(OPENED_AT_ONCE)
         .collect()
         .await;
