@@ -363,8 +363,9 @@ impl ClusterRingSpec {
     /// Whether objects of the resource are placed by themselves. Of one that another controls as well these are the objects that
     /// nothing of the ring controls. One that another controls and that controls others is a link of a chain.
     pub fn is_main(&self, resource: &GroupResource) -> bool {
-        let mut entries = self.resources.iter().filter(|entry| entry.group_resource() == *resource);
-        entries.any(|entry| entry.controlled_resources.is_empty() || !self.is_controlled(resource))
+        let entries = || self.resources.iter().filter(|entry| entry.group_resource() == *resource);
+        let controls_none = || entries().all(|entry| entry.controlled_resources.is_empty());
+        entries().next().is_some() && (!self.is_controlled(resource) || controls_none())
     }
 
     /// Whether another resource's objects, or its own, control objects of this one.

@@ -16,6 +16,13 @@ pub(crate) const MANAGER: &str = "request.?options.?fieldManager.orValue('')";
 pub(crate) const CONTROLLED: &str =
     "object.?metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))";
 
+/// Whether an object is there and names one that controls it, which is as this says of `owner`.
+pub(crate) fn owned_by(owner: &str) -> String {
+    format!(
+        "object.?metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false) && ({owner}))"
+    )
+}
+
 /// As a string of CEL, whose escapes are those of JSON.
 pub(crate) fn quoted(text: &str) -> String {
     Value::from(text).to_string()

@@ -56,6 +56,8 @@ pub(crate) struct Kind {
     pub(crate) resource: Arc<Resource>,
     /// Whether an object of it that follows no other one is placed by its own key.
     pub(crate) is_root: bool,
+    /// Whether an object of it follows another one, if the ring has one above it.
+    pub(crate) is_controlled: bool,
     /// By what, where it is not by the name.
     pub(crate) placed_by: PlacedBy,
     /// The resources whose objects its own follow.
@@ -85,6 +87,7 @@ impl Kind {
             Self {
                 resource: Arc::clone(resource),
                 is_root: at < roots,
+                is_controlled: ring.spec.is_controlled(&resource.id),
                 placed_by: ring.mains.get(at).map(|main| main.placed_by.clone()).unwrap_or_default(),
                 controllers: above.filter_map(id).collect(),
                 unserved_groups: ring.unresolved.iter().map(|resource| resource.group.clone()).collect(),

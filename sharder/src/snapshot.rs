@@ -274,6 +274,11 @@ impl Snapshot {
         self.unresolved.iter().any(|resource| resource.group == group_of(&controller.api_version))
     }
 
+    /// Whether an object with this controller follows another one of the ring, or may: its owner's resource may not be served now.
+    pub(crate) fn follows(&self, resource: &GroupResource, controller: &OwnerReference) -> bool {
+        self.above(resource, controller).is_some() || self.spec.is_controlled(resource) && self.may_be_above(controller)
+    }
+
     /// Whether both are of one ring with one spec.
     pub(crate) fn asks_the_same(&self, other: &Self) -> bool {
         (&self.uid, self.generation) == (&other.uid, other.generation)

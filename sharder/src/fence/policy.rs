@@ -21,7 +21,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    cel::{CONTROLLED, MANAGER, POD_NAME, RESOURCE},
+    cel::{CONTROLLED, MANAGER, POD_NAME, RESOURCE, owned_by, quoted},
     keep::with_spec,
     snapshot::Snapshot,
 };
@@ -37,9 +37,9 @@ const OLD: &str = "oldObject != null ? oldObject.?metadata.?labels[?'{key}'].orV
 /// A label of the object as it would be: there is none once it is deleted.
 const NEW: &str = "object != null ? object.?metadata.?labels[?'{key}'].orValue('') : ''";
 
-/// Whether the object goes with another one. Of a resource that is a main one as well, that is what has a controller.
-const CHILD: &str =
-    "variables.resource in variables.controlled && (!(variables.resource in {main}) || {is-controlled})";
+/// Whether the object goes with another one. Of a resource that is a main one as well, that is what has a controller of
+/// the ring.
+const CHILD: &str = "variables.resource in variables.controlled && (!(variables.resource in {main}) || {is-owned})";
 
 /// Only what is the shard's own, or nobody's.
 const OWN: &str = "variables.was == '' || variables.was == variables.pod";
@@ -156,7 +156,12 @@ fn spec(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> ValidatingAdmission
             variable("resource", RESOURCE.to_owned()),
             // A list of strings in JSON is one in CEL.
             variable("controlled", json!(controlled).to_string()),
-            variable("child", CHILD.replace("{main}", &json!(main).to_string()).replace("{is-controlled}", CONTROLLED)),
+            variable(
+                "child",
+                CHILD
+                    .replace("{main}", &json!(main).to_string())
+                    .replace("{is-owned}", &owned_by(&of_groups(snapshot))),
+            ),
             variable("manager", MANAGER.to_owned()),
         ]),
         validations: Some(vec![
@@ -172,6 +177,17 @@ fn spec(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> ValidatingAdmission
         }]),
         param_kind: None,
     }
+}
+
+/// Whether an `owner` is of a group of the ring. By what the spec says alone, so that the policy stays the same while a resource is not
+/// served.
+fn of_groups(snapshot: &Snapshot) -> String {
+    let groups: BTreeSet<&str> = snapshot.named.iter().map(|name| &*name.group).collect();
+    let of = groups.iter().map(|group| match group.is_empty() {
+        true => "!owner.apiVersion.contains('/')".to_owned(),
+        false => format!("owner.apiVersion.startsWith({})", quoted(&format!("{group}/"))),
+    });
+    of.collect::<Vec<_>>().join(" || ")
 }
 
 fn cel_name(resource: &GroupResource) -> String {

@@ -131,10 +131,12 @@ impl State {
         };
         match (kind.controllers.iter().find(is_named), controller) {
             (Some(id), Some(controller)) => Follows::Controller { resource: *id, uid: Uid::parse(&controller.uid).0 },
-            _ if kind.is_root => Follows::Itself,
             (_, controller) => {
                 let may_be_served_later = controller.is_some_and(|controller| kind.may_be_followed(controller));
-                Follows::Nothing { may_be_served_later }
+                match kind.is_root && !(may_be_served_later && kind.is_controlled) {
+                    true => Follows::Itself,
+                    false => Follows::Nothing { may_be_served_later },
+                }
             }
         }
     }
@@ -218,6 +220,10 @@ impl State {
     fn note_shown(&self, slot: Slot, changes: &mut Changes) {
         let objects = Objects(self);
         let root = objects.root(slot);
+        if root.is_some_and(|root| root != slot) && self.kinds[usize::from(self.table.at(slot).resource().0)].is_root {
+            // It may be drained by itself.
+            changes.changed.push(slot);
+        }
         if let Some(head) = root.filter(|root| *root != slot).and_then(|root| self.table.get(root)) {
             let is_apart = |slot| {
                 let of = self.table.get(slot);

@@ -26,6 +26,7 @@ pub(super) fn kinds() -> Vec<Kind> {
     let kind = |group: &str, kind: &str, plural: &str, is_root: bool| Kind {
         resource: resource(group, kind, plural),
         is_root,
+        is_controlled: !is_root,
         placed_by: PlacedBy::Name,
         controllers: if is_root { Vec::new() } else { vec![ROOTS, LINKS, LEAVES] },
         unserved_groups: vec!["later.example.com".to_owned()],

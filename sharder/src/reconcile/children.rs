@@ -38,7 +38,7 @@ impl Basis<'_> {
     /// Whether a shard is known not to have released the family.
     fn is_outside(self, shard: &str) -> bool {
         match self {
-            Self::Move { left } => left.is_some_and(|left| left != shard),
+            Self::Move { left } => left != Some(shard),
             Self::Look => true,
         }
     }
@@ -56,24 +56,36 @@ struct Stray {
     held_by: Option<String>,
 }
 
-/// Brings all children to a shard. `began`: the shard that had the root creates none from this moment on.
+/// Brings all children to a shard; returns whether the root may go there. `began`: the shard that had the root creates none from this
+/// moment on.
+///
+/// Where it is not known which shard released the family, the root waits for children that another one has to release.
 pub(super) async fn bring_all(
     ring: &Ring,
     writes: &Writes,
     root: &Root,
     (to, left): (&ShardName, Option<&str>),
     began: Mark,
-) -> Result<(), Failed> {
+) -> Result<bool, Failed> {
     if root.main.controlled.is_empty() {
-        return Ok(());
+        return Ok(true);
     }
     // Most are known already, and the answers to their writes say when the watch has shown the others.
     let basis = Basis::Move { left };
     bring_known(ring, writes, root, (to, basis)).await?;
+    if left.is_none() && is_held(ring, root, to) {
+        return Ok(false);
+    }
     let proofs =
         root.main.controlled.iter().map(|kind| prove(ring, kind, root.target.namespace.as_deref(), left, began));
     futures::future::try_join_all(proofs).await?;
-    bring_known(ring, writes, root, (to, basis)).await.map(drop)
+    bring_known(ring, writes, root, (to, basis)).await?;
+    Ok(left.is_some() || !is_held(ring, root, to))
+}
+
+/// Whether other available shards have children that they may work on by themselves.
+fn is_held(ring: &Ring, root: &Root, to: &ShardName) -> bool {
+    members(ring, root, (to, Basis::Look), |_, held_by| held_by.is_some()).contains(&true)
 }
 
 /// Brings back what is apart from a root that stays with its shard.
@@ -150,7 +162,29 @@ async fn ask_for_child(ring: &Ring, kind: &Resource, child: Target, shard: &str)
 ///
 /// An object of a resource that is a main one as well may have been its shard's before it was adopted. That shard works on it, unless
 /// it is the one that the root left: it released the family.
-fn strays(ring: &Ring, root: &Root, (to, basis): (&ShardName, Basis<'_>)) -> Vec<Stray> {
+fn strays(ring: &Ring, root: &Root, at: (&ShardName, Basis<'_>)) -> Vec<Stray> {
+    let all = members(ring, root, at, |(distance, child), held_by| {
+        // It is asked for that already.
+        let is_asked = held_by.is_some() && child.drain().is_some();
+        (!is_asked).then(|| Stray {
+            resource: child.resource(),
+            distance,
+            target: child.target(),
+            namespace: Some(child.namespace()).filter(|namespace| !namespace.is_empty()).map(str::to_owned),
+            name: child.name().to_owned(),
+            held_by,
+        })
+    });
+    all.into_iter().flatten().collect()
+}
+
+/// What there is to say of each child that is not with the shard: told its distance, and the shard that has to release it first.
+fn members<T>(
+    ring: &Ring,
+    root: &Root,
+    (to, basis): (&ShardName, Basis<'_>),
+    say: impl Fn((usize, index::Object<'_>), Option<String>) -> T,
+) -> Vec<T> {
     let view = ring.judge.view();
     let held_by = |child: &index::Object<'_>| match child.shard() {
         Shard::Named(shard) if ring.kinds[usize::from(child.resource().0)].is_root => {
@@ -167,18 +201,7 @@ fn strays(ring: &Ring, root: &Root, (to, basis): (&ShardName, Basis<'_>)) -> Vec
         let followers = followers.into_iter();
         let known = followers.filter_map(|member| Some((member.distance, objects.get(member.slot)?)));
         let apart = known.filter(|(_, child)| child.selected() == Selected::Yes && !child.is_with(to.as_str()));
-        let apart = apart.map(|(distance, child)| (distance, held_by(&child), child));
-        let apart = apart.filter(|(_, held_by, child)| held_by.is_none() || child.drain().is_none());
-        apart
-            .map(|(distance, held_by, child)| Stray {
-                resource: child.resource(),
-                distance,
-                target: child.target(),
-                namespace: Some(child.namespace()).filter(|namespace| !namespace.is_empty()).map(str::to_owned),
-                name: child.name().to_owned(),
-                held_by,
-            })
-            .collect()
+        apart.map(|(distance, child)| say((distance, child), held_by(&child))).collect()
     })
 }
 

@@ -33,6 +33,9 @@ use crate::{
 
 const CANT_READ: &str = "can't read objects; trying again";
 
+/// How soon an object is tried again whose children other shards have to release.
+const HELD: Duration = Duration::from_secs(1);
+
 /// How soon an object is tried again whose hold has ended.
 const HOLD_ENDED: Duration = Duration::from_millis(500);
 
@@ -68,7 +71,11 @@ pub(super) async fn work_on(ring: &Ring, resource: ResourceId, work: Work) {
     let slot = work.key();
     // The slot may be that of another resource's object by now, which is in that one's queue.
     let seen = ring.see(slot).filter(|seen| seen.resource == resource);
-    let Some(seen) = seen else { return work.done(Outcome::Ok) };
+    let Some(seen) = seen else {
+        // Gone, or a child by now.
+        ring.told.worked(ring.family(resource), slot);
+        return work.done(Outcome::Ok);
+    };
     let outcome = match ring.is_unsure(slot) {
         false => reconcile(ring, slot, seen, work.priority()).await,
         true => match ring.read(seen.resource, (seen.namespace.as_deref(), &*seen.name)).await {
@@ -112,6 +119,13 @@ async fn reconcile(ring: &Ring, slot: Slot, seen: Seen, priority: Priority) -> O
     let version = target.resource_version.parse().unwrap_or_default();
     let (of, resource) = (target.clone(), seen.resource);
     let done = match seen.what {
+        What::Held { main } => {
+            if target.drain.is_some() {
+                ring.told.overdue(&ring.judge.drains, &main, &target);
+                ring.judge.queue(resource).add_after(slot, Priority::Repair, OVERDUE);
+            }
+            Ok(())
+        }
         What::Stray { is_lone } => strays::release(ring, (resource, slot), target, is_lone).await,
         What::Root { main, covered, action } => {
             let root = Root { resource, slot, main, covered, target };
@@ -172,7 +186,12 @@ async fn assign(ring: &Ring, writes: &Writes, root: Root, to: ShardName, how: Ho
     }
     match children::bring_all(ring, writes, &root, (&to, before.left.as_deref()), began).await {
         Err(failed) if has_ended(&failed.error) => return ended(ring, &root, failed.error),
-        done => done?,
+        may_go => {
+            if !may_go? {
+                ring.judge.queue(root.resource).add_after(root.slot, Priority::Between, HELD);
+                return Ok(());
+            }
+        }
     }
     let outcome = match give(ring, writes, &root, &to).await {
         Err(error) if has_ended(&error) => return ended(ring, &root, error),

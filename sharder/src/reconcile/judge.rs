@@ -143,7 +143,12 @@ impl Judge {
         let is_apart = settled.is_some_and(|shard| {
             let objects = root.objects();
             let mut followers = objects.followers(root.slot).into_iter().filter_map(|member| objects.get(member.slot));
-            followers.any(|member| member.selected() == Selected::Yes && !member.is_with(shard))
+            // One that its own shard is asked to release comes once that has.
+            let is_held = |member: &Object<'_>| {
+                let held = |of: Shard<'_>| matches!(of, Shard::Named(of) if of != shard && matches!(snapshot.holder(Some(of)), Holder::Available(_)));
+                self.main(member.resource()).is_some() && member.drain().is_some() && held(member.shard())
+            };
+            followers.any(|member| member.selected() == Selected::Yes && !member.is_with(shard) && !is_held(&member))
         });
         let (object, view) = (decide::Object { key, holder, drain, covered }, snapshot.view(root.group()));
         decide(&object, Family { is_apart }, view).named(view)
@@ -157,7 +162,7 @@ impl Judge {
         covered: Covered,
     ) -> Action<ShardName> {
         let snapshot = self.view.load();
-        let has_owner = |controller| snapshot.above(&main.resource.id, controller).is_some();
+        let has_owner = |controller| snapshot.follows(&main.resource.id, controller);
         if target.controller.as_ref().is_some_and(has_owner) {
             // It was adopted since, and goes with its owner.
             return Action::Keep;
@@ -211,8 +216,14 @@ impl Judge {
             }
             Role::Lone { certain: true } if object.is_labelled() => queue.add_after(slot, Priority::Repair, LONE),
             Role::Waiting if object.selected() == Selected::No => queue.add(slot, Priority::Repair),
-            // It is not lone any more.
-            Role::Child { .. } => queue.forget(slot),
+            // It is not lone any more, nor a root.
+            Role::Child { .. } => {
+                queue.forget(slot);
+                self.note_drain(object);
+                if self.main(object.resource()).is_some() && object.drain().is_some() {
+                    self.await_acknowledgement((object.resource(), slot), self.age(object));
+                }
+            }
             Role::Lone { .. } | Role::Waiting => {}
         }
     }

@@ -105,6 +105,10 @@ pub(super) enum What {
         covered: Covered,
         action: Action<ShardName>,
     },
+    /// A child that its shard has been asked to release for long.
+    Held {
+        main: Main,
+    },
     /// It follows no object of the ring, or one that is not known.
     Stray {
         is_lone: bool,
@@ -194,7 +198,10 @@ impl Ring {
                 }
                 Role::Lone { certain } => What::Stray { is_lone: certain },
                 Role::Waiting => What::Stray { is_lone: false },
-                Role::Child { .. } => return None,
+                Role::Child { .. } => {
+                    object.drain()?;
+                    What::Held { main: self.judge.main(object.resource())?.clone() }
+                }
             };
             let namespace = Some(object.namespace()).filter(|namespace| !namespace.is_empty()).map(str::to_owned);
             Some(Seen {

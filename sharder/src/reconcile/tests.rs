@@ -167,6 +167,21 @@ impl World {
         (0..).map(|i| format!("o-{i}")).filter(belongs).nth(number).unwrap()
     }
 
+    /// How many drains of Secrets are late, by shard; those that are not are counted for `""`.
+    pub(super) fn known_drains(&self) -> std::collections::BTreeMap<String, usize> {
+        let Some(of) = self
+            .known
+            .drains
+            .figures()
+            .remove(&ringside_ring::cluster_ring::GroupResource { group: String::new(), resource: SECRETS.to_owned() })
+        else {
+            return Default::default();
+        };
+        let late: usize = of.overdue.values().sum();
+        let in_time = (of.draining > late).then(|| (String::new(), of.draining - late));
+        of.overdue.into_iter().chain(in_time).collect()
+    }
+
     /// The main resource.
     pub(super) fn resource(&self) -> ringside_ring::cluster_ring::GroupResource {
         self.snapshots.borrow().mains[0].resource.id.clone()

@@ -4,7 +4,7 @@ use json_patch::Patch;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use ringside_ring::{
     Ownership, ShardName,
-    handover::{Verdict, review},
+    handover::{Verdict, Write, review},
     patch,
 };
 
@@ -38,9 +38,9 @@ pub(super) fn decide<'a>(request: &'a Request, snapshot: &'a Snapshot) -> Decisi
     };
     let owner = request.controller().filter(|controller| snapshot.above(&request.resource, controller).is_some());
     let main = snapshot.main(&request.resource);
-    if owner.is_none() && main.is_none() {
-        // It may follow an object of a resource that is not served at the moment: until that is known it stays where it is.
-        let may_follow = request.controller().is_some_and(|controller| snapshot.may_be_above(controller));
+    // It may follow an object of a resource that is not served at the moment: until that is known it stays where it is.
+    let may_follow = request.controller().is_some_and(|controller| snapshot.may_be_above(controller));
+    if owner.is_none() && (main.is_none() || may_follow && snapshot.spec.is_controlled(&request.resource)) {
         return match review(write, true) {
             _ if !snapshot.named.contains(&request.resource) => Decision::Foreign,
             Verdict::Restore(ownership) if may_follow => Decision::Restore(label(request, snapshot, &ownership)),
@@ -48,9 +48,13 @@ pub(super) fn decide<'a>(request: &'a Request, snapshot: &'a Snapshot) -> Decisi
             _ => Decision::Leave,
         };
     }
-    // A controlled object is not acknowledged: its children, if it has any, are moved with its owner.
+    // A controlled object is not acknowledged, unless its resource is a main one as well: its children, if it has any, are moved with
+    // its owner.
     let fenced = snapshot.spec.asks_for_fence();
-    let waits = owner.is_none() && main.is_some_and(|main| fenced || !main.controlled.is_empty());
+    let waits = main.is_some_and(|main| match owner {
+        None => fenced || !main.controlled.is_empty(),
+        Some(_) => fenced && matches!(write, Write::Update { old, .. } if old.shard.is_some()),
+    });
     match review(write, waits) {
         Verdict::Leave => Decision::Leave,
         Verdict::Restore(ownership) => Decision::Restore(label(request, snapshot, &ownership)),

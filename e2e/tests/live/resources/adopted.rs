@@ -1,6 +1,10 @@
 //! A resource whose objects follow an owner, or are placed by themselves where they have none.
 
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
 use ringside_e2e::{eventually::eventually, plain_shard::Acknowledger};
 use serde_json::{Value, json};
 
@@ -47,6 +51,17 @@ pub(crate) async fn and_freed(fixture: &Fixture) {
 
     give_owner(&objects, &child, json!(null)).await;
     objects.until(&child, "is at its own home", is_with(&apart)).await;
+    // The API server takes the policy that tells the two apart.
+    ring.change(json!({"fence": "APIServer"})).await;
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(fixture.client());
+    eventually("the fence's policy is there", DEADLINE, || async {
+        match policies.get(&ring.name.made_for()).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(format!("{error}, {:?}", ring.get().await?.status)),
+        }
+    })
+    .await
+    .unwrap();
     eventually("none is said to be lone", DEADLINE, || async {
         let counts = ring.get().await?.status.and_then(|status| status.objects);
         if counts.as_ref().is_some_and(|counts| counts.lone == Some(0)) { Ok(()) } else { Err(format!("{counts:?}")) }

@@ -145,7 +145,10 @@ async fn allowed(
         _ if impersonates(&head.headers) => Some("impersonation"),
         _ => (!is_whole(resource)).then_some("subresource"),
     };
-    let asks = unseen.is_some();
+    // What was this shard's own may have been adopted since, and moves with its owner then.
+    let policy = &judge.era.policy;
+    let is_either = policy.is_main(&resource.kind) && policy.is_controlled(&resource.kind);
+    let asks = unseen.is_some() || is_either;
     if let Some(what) = unseen {
         judge.asker.metrics.unseen(what);
     }

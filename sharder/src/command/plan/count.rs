@@ -68,7 +68,7 @@ impl Counting<'_> {
         let (resource, labels) = (&main.resource, self.snapshot.labels.clone());
         let keep = |object: &ObjectMeta| (Target::of(object, &labels), self.snapshot.place_of(main, object));
         let has_owner = |object: &Target| {
-            object.controller.as_ref().is_some_and(|controller| self.snapshot.above(&resource.id, controller).is_some())
+            object.controller.as_ref().is_some_and(|controller| self.snapshot.follows(&resource.id, controller))
         };
         let mut pages = std::pin::pin!(pages_with(resource.objects(self.client, None), page(), keep));
         while let Some(page) = pages.try_next().await? {

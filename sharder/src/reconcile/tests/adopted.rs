@@ -65,7 +65,44 @@ async fn one_that_is_adopted_is_released_by_its_shard_before_it_goes_to_its_owne
     world.put_child(&name, &owner, None);
     sleep(MOMENT).await;
     assert_eq!((world.shard(SECRETS, &name).as_deref(), drain(&world, &name)), (Some("a"), None));
-    assert_eq!(world.snapshots.borrow().mains.len(), 2);
+    assert!(world.known_drains().is_empty(), "it is over");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_not_released_is_late_and_does_not_hold_its_owner() {
+    let mut world = world(&["a", "b", "c"]);
+    let owner = world.name("a", 0);
+    // Its home is elsewhere, and moves only once it may.
+    world.put(CONFIG_MAPS, &owner, Some("a"));
+    world.put_child("held", &owner, Some("c"));
+    world.begin().await;
+    assert!(drain(&world, "held").is_some());
+    sleep(Duration::from_secs(61)).await;
+    assert_eq!(world.known_drains().get("c"), Some(&1));
+    world.put(CONFIG_MAPS, &owner, Some("b"));
+    sleep(MOMENT).await;
+    assert!(world.drain(&owner).is_some(), "it goes home, whatever its child does");
+    assert_eq!(world.shard(SECRETS, "held").as_deref(), Some("c"));
+}
+
+/// Nothing says which shard released them.
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_never_had_a_shard_waits_for_what_others_work_on() {
+    let mut world = world(&["a", "b"]);
+    let owner = world.name("a", 0);
+    for (name, shard) in [("one", "a"), ("two", "b")] {
+        world.put_child(name, &owner, Some(shard));
+    }
+    world.put(CONFIG_MAPS, &owner, None);
+    world.begin().await;
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!((world.shard(SECRETS, "one").as_deref(), drain(&world, "one")), (Some("a"), None));
+    assert!(drain(&world, "two").is_some());
+    assert_eq!(world.shard(CONFIG_MAPS, &owner), None);
+    world.put_child("two", &owner, None);
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!((world.shard(SECRETS, "two").as_deref(), drain(&world, "two")), (Some("a"), None));
+    assert_eq!(world.shard(CONFIG_MAPS, &owner).as_deref(), Some("a"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -247,6 +247,17 @@ fn a_resource_that_is_main_and_controlled_follows_its_controller_if_it_has_one()
     assert!(matches!(decide(&controlled, &ring), Decision::Follow(_)));
     let free = request(&review_of("Secret", None, &labelled(None, None)));
     assert!(matches!(decide(&free, &ring), Decision::Assign(_)));
+    // An acknowledgement of one that was adopted: the API server's fence refuses one that names the next shard.
+    let released = review_of("Secret", Some(&owned(labelled(Some("b"), Some("m")))), &owned(labelled(None, None)));
+    assert!(matches!(decide(&request(&released), &ring), Decision::Follow(_)));
+    let mut fenced = ring.clone();
+    fenced.spec.fence = ringside_ring::cluster_ring::Fence::ApiServer;
+    assert_eq!(decide(&request(&released), &fenced), Decision::Leave);
+    // Nor is it placed by itself while its owner's resource may only be away.
+    let mut away = ring.clone();
+    away.mains.retain(|main| main.resource.id.resource == "secrets");
+    away.unresolved = vec![ring.mains[0].resource.id.clone()];
+    assert_eq!(decide(&controlled, &away), Decision::Leave);
 }
 
 #[test]
