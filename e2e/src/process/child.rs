@@ -132,10 +132,11 @@ impl Process {
         lines[lines.len().saturating_sub(LOG_TAIL)..].join("\n")
     }
 
-    /// Memory of the process that is in RAM and is its own, in bytes (`RssAnon`): without the pages of the executable,
-    /// of which an unoptimized build has several times as many.
+    /// Memory of the process that is in RAM and is its own, in bytes: without the pages of the executable, also those that were
+    /// changed as it was loaded. An unoptimized build has several times as many of both.
     pub fn own_resident_bytes(&self) -> io::Result<u64> {
-        memory(self.id(), "RssAnon")
+        let maps = fs::read_to_string(format!("/proc/{}/smaps", self.id()))?;
+        Ok(anonymous_kib(&maps) << 10)
     }
 
     /// Stops it from running at all, as a machine that hangs would (SIGSTOP). It has stopped when this returns: of
@@ -250,6 +251,22 @@ fn gated(name: &str, command: &Command) -> Command {
     gated
 }
 
+/// The anonymous memory of mappings that are of no file, in KiB (`proc(5)`).
+fn anonymous_kib(smaps: &str) -> u64 {
+    let (mut is_of_file, mut kib) = (false, 0);
+    for line in smaps.lines() {
+        let mut words = line.split_whitespace();
+        match words.next() {
+            Some("Anonymous:") if !is_of_file => {
+                kib += words.next().and_then(|number| number.parse::<u64>().ok()).unwrap_or_default();
+            }
+            Some(first) if !first.ends_with(':') => is_of_file = words.nth(4).is_some_and(|path| path.starts_with('/')),
+            _ => {}
+        }
+    }
+    kib
+}
+
 /// What `/proc/PID/status` says of the memory of a process, in bytes, by the name of the line.
 pub fn memory(process: u32, line: &str) -> io::Result<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
@@ -260,4 +277,17 @@ pub fn memory(process: u32, line: &str) -> io::Result<u64> {
         .and_then(|kibibytes| kibibytes.trim().parse::<u64>().ok())
         .map(|kibibytes| kibibytes * 1024)
         .ok_or_else(|| io::Error::other(format!("no {line}: the process has ended")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_a_files_is_not_a_process_own() {
+        let smaps = "5500-5600 r--p 01f842d0 fe:00 12 /bin/program\nRss: 40 kB\nAnonymous: 40 kB\n\
+            5600-5700 rw-p 00000000 00:00 0 [heap]\nRss: 8 kB\nAnonymous: 8 kB\n\
+            7f00-7f10 rw-p 00000000 00:00 0\nAnonymous: 100 kB\nVmFlags: rd wr\n";
+        assert_eq!(anonymous_kib(smaps), 108);
+    }
 }
