@@ -14,7 +14,7 @@ use super::{
 
 const WATCHES: usize = 500;
 /// The proxy lets a connection have 256 streams.
-const CONNECTIONS: usize = 4;
+const CONNECTIONS: usize = 2;
 /// More are answered 429 by the API server's own fairness, with the usual flow schemas.
 const OPENED_AT_ONCE: usize = 20;
 /// What a watch may cost the proxy, all in all. Most of it is hyper's and the allocator's: a stream on each side.
