@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures::{StreamExt, stream};
-use ringside_ring::{ShardName, decide::Holder};
+use ringside_ring::ShardName;
 use tokio::time::timeout;
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     child::{bring, bring_as_seen},
-    index::{self, ChildrenOf, Mark, ResourceId, Selected, Shard, Source, repair},
+    index::{self, ChildrenOf, Mark, ResourceId, Selected, Source, repair},
     resources::Resource,
     target::Target,
     write::is_refused,
@@ -185,13 +185,9 @@ fn members<T>(
     (to, basis): (&ShardName, Basis<'_>),
     say: impl Fn((usize, index::Object<'_>), Option<String>) -> T,
 ) -> Vec<T> {
-    let view = ring.judge.view();
-    let held_by = |child: &index::Object<'_>| match child.shard() {
-        Shard::Named(shard) if ring.kinds[usize::from(child.resource().0)].is_root => {
-            let is_held = shard != to.as_str() && basis.is_outside(shard);
-            (is_held && matches!(view.holder(Some(shard)), Holder::Available(_))).then(|| shard.to_owned())
-        }
-        _ => None,
+    let held_by = |child: index::Object<'_>| {
+        let shard = ring.judge.held_by(child, to.as_str());
+        shard.filter(|shard| basis.is_outside(shard)).map(str::to_owned)
     };
     ring.index.read(|objects| {
         // It may be gone, and its slot another object's.
@@ -201,7 +197,7 @@ fn members<T>(
         let followers = followers.into_iter();
         let known = followers.filter_map(|member| Some((member.distance, objects.get(member.slot)?)));
         let apart = known.filter(|(_, child)| child.selected() == Selected::Yes && !child.is_with(to.as_str()));
-        apart.map(|(distance, child)| say((distance, child), held_by(&child))).collect()
+        apart.map(|(distance, child)| say((distance, child), held_by(child))).collect()
     })
 }
 

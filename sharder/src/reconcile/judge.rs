@@ -125,6 +125,18 @@ impl Judge {
         }
     }
 
+    /// The available shard, other than the one to which a child goes, that may work on it by itself: it had the child before that was
+    /// adopted. None where the child's resource is no main one.
+    pub(super) fn held_by<'a>(&self, child: Object<'a>, to: &str) -> Option<&'a str> {
+        self.main(child.resource())?;
+        match child.shard() {
+            Shard::Named(shard) if shard != to => {
+                matches!(self.view.load().holder(Some(shard)), Holder::Available(_)).then_some(shard)
+            }
+            _ => None,
+        }
+    }
+
     /// What is next for a root as the index shows it.
     fn next(&self, root: Object<'_>, key: u64) -> Action<ShardName> {
         let Some(main) = self.main(root.resource()) else { return Action::Keep };
@@ -144,11 +156,8 @@ impl Judge {
             let objects = root.objects();
             let mut followers = objects.followers(root.slot).into_iter().filter_map(|member| objects.get(member.slot));
             // One that its own shard is asked to release comes once that has.
-            let is_held = |member: &Object<'_>| {
-                let held = |of: Shard<'_>| matches!(of, Shard::Named(of) if of != shard && matches!(snapshot.holder(Some(of)), Holder::Available(_)));
-                self.main(member.resource()).is_some() && member.drain().is_some() && held(member.shard())
-            };
-            followers.any(|member| member.selected() == Selected::Yes && !member.is_with(shard) && !is_held(&member))
+            let is_asked = |member: Object<'_>| member.drain().is_some() && self.held_by(member, shard).is_some();
+            followers.any(|member| member.selected() == Selected::Yes && !member.is_with(shard) && !is_asked(member))
         });
         let (object, view) = (decide::Object { key, holder, drain, covered }, snapshot.view(root.group()));
         decide(&object, Family { is_apart }, view).named(view)
