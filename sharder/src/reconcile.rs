@@ -13,6 +13,7 @@
 //! | `takeover` | objects of shards that are gone, until their Leases are held |
 //! | `strays` | labels on what follows no object of the ring |
 //! | `unlabelled` | children that no watch shows |
+//! | `review` | objects without a shard that no watch has shown |
 //! | `spaces` | which namespaces are the ring's |
 //! | `known` | counts, for the status and metrics |
 //! | `told` | logs, metrics and what is refused |
@@ -29,6 +30,7 @@ mod family;
 mod judge;
 mod known;
 mod rebalance;
+mod review;
 mod ring;
 mod spaces;
 mod strays;
@@ -94,6 +96,7 @@ async fn work(ring: &Ring) -> Infallible {
         never = takeover::follow(ring) => never,
         never = ring.told.tell(ring) => never,
         never = unlabelled::look(ring) => never,
+        never = review::review(ring) => never,
         never = watch_by_reach(ring) => never,
     }
 }

@@ -32,6 +32,19 @@ async fn what_was_there_before_gets_its_home_as_well() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_object_that_no_watch_has_shown_gets_its_home_within_hours() {
+    let mut world = World::new();
+    world.begin().await;
+    world.api.hold_watches_on("/api/v1/namespaces/default/configmaps", true);
+    let new = world.name("a", 0);
+    world.put(CONFIG_MAPS, &new, None);
+    sleep(Duration::from_secs(2400)).await;
+    assert!(world.written().is_empty());
+    sleep(Duration::from_secs(2400)).await;
+    assert_eq!(world.shard(CONFIG_MAPS, &new).as_deref(), Some("a"));
+}
+
 /// The shard created it right before it released the owner, and the watch is slow.
 #[tokio::test(start_paused = true)]
 async fn a_child_that_the_watch_does_not_show_yet_comes_before_its_owner_too() {
