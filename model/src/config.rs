@@ -7,8 +7,12 @@ use std::{
 };
 
 use ringside_ring::{
-    RingLabels, ShardName, handover::receiver, lease::ShardState, members::Members, partition::PartitionKey,
-    placement::HashRing,
+    RingLabels, ShardName,
+    decide::View,
+    lease::ShardState,
+    members::Members,
+    partition::PartitionKey,
+    placement::{HashRing, ShardId},
 };
 
 use crate::{
@@ -189,8 +193,8 @@ pub struct Handover {
     /// States from which all is known to settle, by their hashes.
     pub(crate) settled: Arc<Mutex<HashSet<u64>>>,
     keys: [PartitionKey; OBJECTS],
-    /// Hash ring and members, by what each shard's Lease is judged to be.
-    judged: HashMap<Judged, (HashRing, Members)>,
+    /// The shards as decisions need them, by what each shard's Lease is judged to be.
+    views: HashMap<Judged, View>,
 }
 
 /// What each shard's Lease is judged to be. None: nobody's, or not seen.
@@ -212,9 +216,9 @@ impl Handover {
     pub fn of(case: Case) -> Self {
         let names = ["a", "b", "c"].map(|name| name.parse().expect("a valid name"));
         let all = AVAILABLE.iter().flat_map(|a| AVAILABLE.iter().flat_map(|b| AVAILABLE.map(|c| [*a, *b, c])));
-        let judged: HashMap<_, _> = all.map(|judged| (judged, members(&names, judged))).collect();
+        let views: HashMap<_, _> = all.map(|judged| (judged, view(&names, judged))).collect();
         let owner = |key: &PartitionKey, ready: [bool; SHARDS]| {
-            judged[&all_ready(ready)].0.owner(key).map(ShardName::as_str).map(str::to_owned)
+            views[&all_ready(ready)].ring().owner(key).map(ShardName::as_str).map(str::to_owned)
         };
         let key = |of_two: &str, of_three: &str| {
             let keys = (0..).map(|i: u32| PartitionKey::of("example.com", "Thing", "default", &i.to_string()));
@@ -225,7 +229,7 @@ impl Handover {
         };
         let labels = RingLabels::of(&"example".parse().expect("a valid name"));
         let (keys, steps) = ([key("a", "c"), key("b", "b")], Self::all(&case).into());
-        Self { case, labels, keys, names, steps, settled: Arc::default(), judged }
+        Self { case, labels, keys, names, steps, settled: Arc::default(), views }
     }
 
     /// Whether there may be such a shard.
@@ -237,19 +241,25 @@ impl Handover {
         self.case.mistake == Some(mistake)
     }
 
-    pub(crate) fn key(&self, object: usize) -> &PartitionKey {
-        &self.keys[object]
+    /// Where an object's key stands on the hash ring.
+    pub(crate) fn key(&self, object: usize) -> u64 {
+        self.keys[object].point()
     }
 
-    /// Hash ring and members.
-    pub(crate) fn members(&self, judged: Judged) -> &(HashRing, Members) {
-        &self.judged[&judged]
+    /// The shards as decisions need them.
+    pub(crate) fn view(&self, judged: Judged) -> &View {
+        &self.views[&judged]
     }
 
     /// To whom the object is given among these.
     pub(crate) fn receiver(&self, object: usize, judged: Judged) -> Option<u8> {
-        let (ring, members) = self.members(judged);
-        receiver(&self.keys[object], members, ring).map(|owner| self.number(owner.as_str()))
+        let view = self.view(judged);
+        Some(self.shard(view, view.receiver(self.key(object))?))
+    }
+
+    /// The number of a shard that a view knows by another.
+    pub(crate) fn shard(&self, view: &View, id: ShardId) -> u8 {
+        self.number(view.ring().name(id).expect("one of the view's").as_str())
     }
 
     /// The number of a shard by its name.
@@ -259,10 +269,10 @@ impl Handover {
     }
 }
 
-fn members(names: &[ShardName; SHARDS], judged: Judged) -> (HashRing, Members) {
+fn view(names: &[ShardName; SHARDS], judged: Judged) -> View {
     let all = names.iter().zip(judged).filter_map(|(name, state)| Some((name.clone(), state?)));
     let members: Members = all.collect();
-    (HashRing::new(members.available().cloned(), TOKENS), members)
+    View::new(&members, Arc::new(HashRing::new(members.available().cloned(), TOKENS)))
 }
 
 /// Those are ready, and no other is there.

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use ringside_ring::{
-    handover::{Patience, Step, next_step},
-    labels::Ownership,
-};
+use ringside_ring::decide::{self, Covered, Drain, Family, How, decide};
 
 use crate::{
     actions::Action,
@@ -26,7 +23,7 @@ impl Handover {
                 if !may || state.replicas[replica].job.is_some() || (old && state.past == state.now) {
                     return false;
                 }
-                let job = self.decide(state, (replica, object), Patience::Left, old);
+                let job = self.decide(state, (replica, object), Drain::InTime, old);
                 state.left.decisions -= u8::from(replica > 0 && job.is_some());
                 state.replicas[replica].job = job;
                 job.is_some()
@@ -38,8 +35,8 @@ impl Handover {
                     return false;
                 }
                 let fenced = self.case.fence || self.makes(Mistake::ForcedUnfenced);
-                let patience = Patience::after(DEADLINE, DEADLINE, fenced);
-                state.replicas[replica].job = self.decide(state, (replica, object), patience, false);
+                let drain = Drain::after(DEADLINE, DEADLINE, fenced);
+                state.replicas[replica].job = self.decide(state, (replica, object), drain, false);
                 let forces = state.replicas[replica].job.is_some();
                 state.left.forces -= u8::from(forces);
                 forces
@@ -78,32 +75,29 @@ impl Handover {
     }
 
     /// What a replica does about an object, on what it sees of it.
-    fn decide(
-        &self,
-        state: &mut State,
-        (replica, object): (usize, usize),
-        patience: Patience,
-        old: bool,
-    ) -> Option<Job> {
+    fn decide(&self, state: &mut State, (replica, object): (usize, usize), drain: Drain, old: bool) -> Option<Job> {
         // The children are looked for when the rest is known.
         let child = state.now.objects[object].child;
         let view = Object { child, ..if old { &state.past } else { &state.now }.objects[object] };
         if view.shard.is_none() && self.makes(Mistake::WebhookTrusted) {
             return None;
         }
-        let (ring, members) = self.members(self.available(state, replica));
-        let drain = view.drain.map(|value| value.to_string());
-        let ownership = Ownership { shard: self.name(view.shard), drain: drain.as_deref() };
-        let step = next_step(ownership, patience, self.key(object), members, ring);
-        let takes = matches!(step, Step::Move { .. });
-        let next = match step {
-            Step::AwaitAcknowledgement | Step::NoShard => return None,
-            Step::Keep => self.gather(&view).filter(|_| !old || self.makes(Mistake::GatheredToThePast))?,
-            Step::Move { .. } if !self.may_take_over(state, replica, view.shard?) => return None,
-            Step::Assign { to } | Step::Force { to } | Step::Move { to } => {
-                self.family(&view, self.number(to.as_str()))
-            }
-            Step::Drain { .. } => Next::Drain(self.new_drain(state)),
+        let shards = self.view(self.available(state, replica));
+        let asked = decide::Object {
+            key: self.key(object),
+            holder: shards.holder(self.name(view.shard)),
+            drain: view.drain.map(|_| drain),
+            covered: Covered::InRing,
+        };
+        let action = decide(&asked, Family { is_apart: self.is_apart(&view) }, shards);
+        let takes = matches!(action, decide::Action::Assign { how: How::Takeover, .. });
+        let next = match action {
+            decide::Action::Gather { .. } if old && !self.makes(Mistake::GatheredToThePast) => return None,
+            decide::Action::Gather { to } => Next::Gather(self.shard(shards, to)),
+            decide::Action::Assign { .. } if takes && !self.may_take_over(state, replica, view.shard?) => return None,
+            decide::Action::Assign { to, .. } => self.family(&view, self.shard(shards, to)),
+            decide::Action::Drain { .. } => Next::Drain(self.new_drain(state)),
+            _ => return None,
         };
         // A child's own version says nothing of its object: that is as it was when the replica wrote to it, or newer.
         let forgot = old && matches!(next, Next::Child(_)) && state.replicas[replica].wrote[object];
@@ -120,10 +114,9 @@ impl Handover {
         if is_there || self.makes(Mistake::ChildrenLeftBehind) { Next::Assign(to) } else { Next::Child(to) }
     }
 
-    /// A child that is not with its object, which stays.
-    fn gather(&self, view: &Object) -> Option<Next> {
-        let (child, shard) = (view.child?, view.shard?);
-        (child != shard && !self.makes(Mistake::StraysLeft)).then_some(Next::Gather(shard))
+    /// Whether a child is not with its object.
+    fn is_apart(&self, view: &Object) -> bool {
+        view.child.is_some_and(|child| view.shard != Some(child)) && !self.makes(Mistake::StraysLeft)
     }
 
     fn new_drain(&self, state: &mut State) -> u8 {

@@ -5,15 +5,12 @@ use std::num::NonZeroU32;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    handover::{Patience, Step, next_step, receiver},
-    labels::Ownership,
-    members::tests::any_members,
-    partition::PartitionKey,
-    weight::Weight,
-};
+use crate::{labels::Ownership, members::tests::any_members, partition::PartitionKey, weight::Weight};
 
+mod naive;
 mod rules;
+
+use self::naive::{Patience, Step, next_step, receiver};
 
 const TOGETHER: Family = Family { is_apart: false };
 const APART: Family = Family { is_apart: true };
@@ -61,7 +58,6 @@ proptest! {
     // What decides between two rules is rare.
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// The rules as they were written first, one object and one walk over all members at a time.
     #[test]
     fn decisions_are_those_of_the_naive_rules(
         members in any_members(),

@@ -1,0 +1,106 @@
+//! The rules for one object, one walk over all members at a time: slow, and plain enough to see that they are right.
+
+use super::*;
+
+/// What is next for a main object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing: it is where it belongs.
+    Keep,
+    /// Nothing yet: its shard was asked to let go and has not acknowledged.
+    AwaitAcknowledgement,
+    /// Nothing possible: no shard takes part in partitioning.
+    NoShard,
+    /// It is nobody's: give it to `to`.
+    Assign {
+        /// The shard that the hash ring names.
+        to: ShardName,
+    },
+    /// Its shard is available and must first let go: set the drain label.
+    Drain {
+        /// The shard that the hash ring names, for the log: the assignment decides anew.
+        to: ShardName,
+    },
+    /// Its shard released its Lease, is dead, or never was: move it without asking, once the sharder holds its Lease.
+    Move {
+        /// The shard that the hash ring names.
+        to: ShardName,
+    },
+    /// Its shard has not let go in time, and can't write to it any more once it is another's: move it although nobody
+    /// has acknowledged.
+    Force {
+        /// The shard that the hash ring names.
+        to: ShardName,
+    },
+}
+
+/// How long a shard that was asked to let go of an object is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// It is in time.
+    Left,
+    /// It is late, and nothing but its own consent keeps it from writing to the object.
+    Needed,
+    /// It is late, and the API server refuses what it writes to others' objects.
+    Over,
+}
+
+impl Patience {
+    /// Of a drain that whoever decides has seen for `age`; `fenced`: the API server's fence is around the shard and the
+    /// object, with its children (DESIGN, "The fence has two layers").
+    pub(super) fn after(age: Duration, deadline: Duration, fenced: bool) -> Self {
+        match (age >= deadline, fenced) {
+            (false, _) => Self::Left,
+            (true, false) => Self::Needed,
+            (true, true) => Self::Over,
+        }
+    }
+}
+
+/// The shard that an object without owner is given to: the one that it belongs to, or while that one's Lease has expired
+/// the one that it would belong to without those whose Leases have.
+///
+/// None where more than one process may work under each name ([`Members::sharing`]).
+///
+/// If such a shard is gone for good the object is where it belongs then; if the shard is back it belongs there again. So
+/// it moves once more at most ([`next_step`] leaves it where it is until that is decided).
+pub(super) fn receiver<'a>(key: &PartitionKey, members: &Members, ring: &'a HashRing) -> Option<&'a ShardName> {
+    let home = ring.owner(key)?;
+    if members.may_receive(home.as_str()) {
+        return Some(home);
+    }
+    ring.owner_among(key, |shard| members.may_receive(shard.as_str()))
+}
+
+/// Decides what the sharder does next with a main object.
+///
+/// No object leaves its shard for one whose Lease has expired: that one may be gone. Nor for one whose controller is absent.
+/// And none leaves its shard while Pods are being replaced, or for a shard that comes and goes: it would move again. All are
+/// looked through when that is over. But what a shard without a working controller has goes to one that works, at any time.
+///
+/// A drain that is under way is always seen through, also when the hash ring meanwhile names the same shard
+/// again: the shard may be acknowledging it at this moment, and withdrawing it would race with that.
+/// One that is past its deadline is completed in the shard's place; its acknowledgement, should it come, tests labels that are no longer there.
+pub(super) fn next_step(
+    object: Ownership<'_>,
+    patience: Patience,
+    key: &PartitionKey,
+    members: &Members,
+    ring: &HashRing,
+) -> Step {
+    let (Some(home), Some(to)) = (ring.owner(key), receiver(key, members, ring)) else { return Step::NoShard };
+    let to = to.clone();
+    match object {
+        Ownership { shard: None, .. } => Step::Assign { to },
+        Ownership { shard: Some(shard), .. } if !members.is_available(shard) => Step::Move { to },
+        Ownership { drain: Some(_), .. } if patience == Patience::Over => Step::Force { to },
+        Ownership { drain: Some(_), .. } => Step::AwaitAcknowledgement,
+        Ownership { shard: Some(shard), .. } if to.as_str() != shard && members.is_relieved(shard) => {
+            Step::Drain { to }
+        }
+        Ownership { shard: Some(shard), .. } if shard == home.as_str() => Step::Keep,
+        Ownership { .. } if *home != to || members.are_replaced() || members.is_absent(to.as_str()) => Step::Keep,
+        Ownership { .. } if members.unstable().contains(home) => Step::Keep,
+        Ownership { .. } => Step::Drain { to },
+    }
+}
