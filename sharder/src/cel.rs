@@ -33,3 +33,12 @@ pub(crate) fn names_one_of<'a>(names: impl Iterator<Item = &'a GroupResource>) -
     let names: Vec<_> = names.map(|name| format!("{}/{}", name.group, name.resource)).collect();
     (!names.is_empty()).then(|| format!("{RESOURCE} in {}", Value::from(names)))
 }
+
+/// That all of these hold, the cheapest first.
+///
+/// An API server evaluates each condition of a policy or webhook for each write, whatever the others say. Behind what is false, the
+/// rest of one expression is not evaluated.
+pub(crate) fn all_of(expressions: impl IntoIterator<Item = String>) -> String {
+    let expressions: Vec<_> = expressions.into_iter().map(|one| format!("({one})")).collect();
+    expressions.join(" && ")
+}

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::additions::noted;
 use crate::{
-    cel::{POD_NAME, names_one_of, quoted},
+    cel::{POD_NAME, all_of, names_one_of, quoted},
     config::WebhookUrl,
     probe::WebhookMode,
     snapshot::Snapshot,
@@ -119,9 +119,7 @@ fn webhook(snapshot: &Snapshot, client_config: &ClientConfig, trust: &Trust) -> 
         rules: Some(rules(snapshot)),
         namespace_selector: Some(snapshot.namespace_selector.clone()),
         object_selector: Some(LabelSelector { match_expressions: Some(vec![unassigned]), match_labels: None }),
-        match_conditions: Some(
-            [not_assigned(snapshot)].into_iter().chain(of_the_ring(snapshot)).chain(not_let_go(snapshot)).collect(),
-        ),
+        match_conditions: Some(vec![to_be_assigned(snapshot)]),
         // Objects must be writable without the sharder: what it misses is assigned later.
         failure_policy: Some("Ignore".to_owned()),
         timeout_seconds: Some(TIMEOUT_SECONDS),
@@ -136,21 +134,24 @@ fn webhook(snapshot: &Snapshot, client_config: &ClientConfig, trust: &Trust) -> 
     }
 }
 
+/// What the webhook is asked about: one condition of three.
+fn to_be_assigned(snapshot: &Snapshot) -> MatchCondition {
+    let conditions = [Some(not_assigned(snapshot)), of_the_ring(snapshot), not_let_go(snapshot)];
+    MatchCondition { name: "to-be-assigned".to_owned(), expression: all_of(conditions.into_iter().flatten()) }
+}
+
 /// Leaves out the sharder's own assignments. The selector above is asked of the object before and after a write, and what
 /// names a shard after it is left alone by the webhook, whoever writes it (`review` in `ringside_ring::handover`).
-fn not_assigned(snapshot: &Snapshot) -> MatchCondition {
+fn not_assigned(snapshot: &Snapshot) -> String {
     let shard = quoted(&snapshot.labels.shard);
-    MatchCondition {
-        name: "not-assigned".to_owned(),
-        expression: format!("!has(object.metadata.labels) || !({shard} in object.metadata.labels)"),
-    }
+    format!("!has(object.metadata.labels) || !({shard} in object.metadata.labels)")
 }
 
 /// Leaves out objects of controlled resources that nothing of the ring controls, nor did: the webhook would leave them alone.
 /// None where nothing is controlled.
 ///
 /// In the same CEL as the next one. An owner reference names a version too, so its group is what that begins with.
-fn of_the_ring(snapshot: &Snapshot) -> Option<MatchCondition> {
+fn of_the_ring(snapshot: &Snapshot) -> Option<String> {
     let is_controlled = |name: &&GroupResource| snapshot.spec.is_controlled(name);
     snapshot.named.iter().find(is_controlled)?;
     let mut groups: BTreeMap<&str, Option<BTreeSet<&str>>> = BTreeMap::new();
@@ -173,8 +174,7 @@ fn of_the_ring(snapshot: &Snapshot) -> Option<MatchCondition> {
          && it.metadata.ownerReferences.exists(owner, has(owner.controller) && owner.controller && ({controllers})))"
     );
     let is_root = names_one_of(snapshot.named.iter().filter(|name| snapshot.spec.is_main(name)));
-    let expression = is_root.map_or(follows.clone(), |is_root| format!("{is_root} || {follows}"));
-    Some(MatchCondition { name: "of-the-ring".to_owned(), expression })
+    Some(is_root.map_or(follows.clone(), |is_root| format!("{is_root} || {follows}")))
 }
 
 /// Leaves out acknowledgements of objects that then wait for the sharder's controller: the webhook would leave those alone
@@ -185,12 +185,12 @@ fn of_the_ring(snapshot: &Snapshot) -> Option<MatchCondition> {
 /// controls nothing only as long as its children's resource is not served waits for the controller too.
 ///
 /// In the CEL of the first API servers with such conditions, which refuse a configuration that they don't understand.
-fn not_let_go(snapshot: &Snapshot) -> Option<MatchCondition> {
+fn not_let_go(snapshot: &Snapshot) -> Option<String> {
     let waits = |name: &&GroupResource| !snapshot.spec.is_controlled(name) && snapshot.spec.waits_when_let_go(name);
     let waiting = names_one_of(snapshot.named.iter().filter(waits))?;
     let (shard, drain) = (quoted(&snapshot.labels.shard), quoted(&snapshot.labels.drain));
     let (acknowledger, graced, pod) = (quoted(ACKNOWLEDGER), quoted(CARRIES_GRACE), quoted(POD_NAME));
-    let expression = format!(
+    Some(format!(
         "!(request.operation == 'UPDATE' && {waiting} \
          && has(oldObject.metadata.labels) && {shard} in oldObject.metadata.labels && {drain} in oldObject.metadata.labels \
          && !(has(object.metadata.labels) && ({shard} in object.metadata.labels || {drain} in object.metadata.labels)) \
@@ -198,8 +198,7 @@ fn not_let_go(snapshot: &Snapshot) -> Option<MatchCondition> {
          || !oldObject.metadata.labels[{drain}].matches({graced})) \
          && (!has(request.userInfo.extra) || !({pod} in request.userInfo.extra) \
          || oldObject.metadata.labels[{shard}] in request.userInfo.extra[{pod}]))"
-    );
-    Some(MatchCondition { name: "not-let-go".to_owned(), expression })
+    ))
 }
 
 /// One rule a group: each resource in it by name. Those that are not served yet are in it as well, so that
@@ -257,7 +256,7 @@ mod tests {
                 "labels": {"app.kubernetes.io/name": "controller-sharding", "app.kubernetes.io/managed-by": "ringside-sharder",
                     "admissions.enforcer/disabled": "true"},
                 "annotations": {"ringside.dev/own-conditions":
-                    r#"["shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example","not-assigned","of-the-ring","not-let-go"]"#},
+                    r#"["shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example","to-be-assigned"]"#},
                 "ownerReferences": [{"apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing",
                     "name": "example", "uid": "ring-uid", "controller": true}],
             },
@@ -270,10 +269,9 @@ mod tests {
                 "namespaceSelector": {"matchLabels": {"role": "project"}},
                 "objectSelector": {"matchExpressions": [
                     {"key": "shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example", "operator": "DoesNotExist"}]},
-                "matchConditions": [{"name": "not-assigned", "expression":
-                    "!has(object.metadata.labels) || !(\"shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example\" in object.metadata.labels)"},
-                    {"name": "of-the-ring", "expression": of_the_ring(&snapshot()).unwrap().expression},
-                    {"name": "not-let-go", "expression": not_let_go(&snapshot()).unwrap().expression}],
+                "matchConditions": [{"name": "to-be-assigned", "expression": format!(
+                    "(!has(object.metadata.labels) || !(\"shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example\" in object.metadata.labels)) \
+                     && ({}) && ({})", of_the_ring(&snapshot()).unwrap(), not_let_go(&snapshot()).unwrap())}],
                 "failurePolicy": "Ignore", "timeoutSeconds": 2, "sideEffects": "None", "matchPolicy": "Equivalent",
                 "admissionReviewVersions": ["v1"], "reinvocationPolicy": "IfNeeded",
             }],
@@ -290,7 +288,7 @@ mod tests {
             for main in &mut snapshot.spec.resources {
                 main.controlled_resources = controlled.iter().map(|name| core(name)).collect();
             }
-            not_let_go(&snapshot).map(|condition| condition.expression)
+            not_let_go(&snapshot)
         };
         assert_eq!(condition(Fence::Proxy, &[]), None, "the webhook assigns them");
         let names = |expression: Option<String>| {
@@ -312,7 +310,7 @@ mod tests {
         let of = |spec: serde_json::Value| {
             let condition =
                 of_the_ring(&crate::snapshot::tests::snapshot_of(&crate::snapshot::tests::ring(&spec), &[]));
-            condition.map(|condition| condition.expression).unwrap_or_default()
+            condition.unwrap_or_default()
         };
         let ring = |group: &str, resource: &str, controlled: serde_json::Value| {
             of(json!({"resources": [{"group": group, "resource": resource, "controlledResources": controlled}]}))

@@ -12,7 +12,7 @@ use ringside_ring::{
 use serde_json::{Value, json};
 
 use crate::{
-    cel::{CONTROLLED, MANAGER, names_one_of, quoted},
+    cel::{CONTROLLED, MANAGER, all_of, names_one_of, quoted},
     keep::with_spec,
     snapshot::Snapshot,
 };
@@ -20,12 +20,13 @@ use crate::{
 /// The policy; none when there is nothing that it could be about.
 pub(super) fn policy(snapshot: &Snapshot, kind: &ApiResource, sharder: &str) -> Option<DynamicObject> {
     let Expressions { conditions, variables, patch } = Expressions::of(snapshot, sharder);
+    let condition = json!({"name": "labels-to-put-back", "expression": all_of(conditions)});
     let named = |list: &[(&str, String)]| {
         list.iter().map(|(name, it)| json!({"name": name, "expression": it})).collect::<Value>()
     };
     let spec = json!({
         "matchConstraints": {"resourceRules": rules(snapshot), "namespaceSelector": snapshot.namespace_selector},
-        "matchConditions": named(&conditions),
+        "matchConditions": [condition],
         "variables": named(&variables),
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
         // What the webhook sets in the same write is not looked at again.
@@ -59,7 +60,8 @@ fn rules(snapshot: &Snapshot) -> Vec<Value> {
 
 /// The parts of the policy that are CEL.
 struct Expressions {
-    conditions: [(&'static str, String); 4],
+    /// All of them have to be true, the cheapest first.
+    conditions: [String; 4],
     variables: [(&'static str, String); 5],
     patch: String,
 }
@@ -78,38 +80,29 @@ impl Expressions {
         Self {
             conditions: [
                 // Who decides about the labels.
-                ("not-by-the-sharder", format!("request.userInfo.username != {sharder}")),
+                format!("request.userInfo.username != {sharder}"),
                 // A copy of another object (a user is no shard, and has none to give, not even an empty one; nor has a shard to
                 // what it creates below an owner, which may be another's by now: the webhook looks); or a change of
                 // the owner, or of a drain that is under way. To ask for a drain by hand is fine, but not of a child: it goes
                 // with its owner, and nobody would let go of it.
-                (
-                    "labels-change",
-                    format!(
-                        "request.operation == 'CREATE' \
+                format!(
+                    "request.operation == 'CREATE' \
                          ? {new_drain}.hasValue() || ({new_shard}.hasValue() && ({follows} || {pod} == '' || {new_shard}.value() != {pod})) \
                          : {new_shard} != {old_shard} || ({new_drain} != {old_drain} \
                          && ({child} ? {new_drain}.hasValue() : {old_drain}.hasValue()))"
-                    ),
                 ),
                 // Both labels taken off a drained object; by the shard itself, when it can be told who writes, and by what
                 // acknowledges for it, where the drain says that something does.
-                (
-                    "not-acknowledged",
-                    format!(
-                        "request.operation == 'CREATE' || {new_shard}.hasValue() || {new_drain}.hasValue() \
+                format!(
+                    "request.operation == 'CREATE' || {new_shard}.hasValue() || {new_drain}.hasValue() \
                          || !{old_drain}.hasValue() || !({pod} in ['', {old_shard}.orValue('')]) \
                          || ({manager} != {acknowledger} && {old_drain}.orValue('').matches({graced}))"
-                    ),
                 ),
                 // The shard's own label added to an object that would be a child, and has no controller: its proxy does that
                 // where the shard's controller was to create the object. To no object that has a shard.
-                (
-                    "not-for-adoption",
-                    format!(
-                        "request.operation == 'CREATE' || {manager} != {adoption} || !({child}) || {CONTROLLED} \
+                format!(
+                    "request.operation == 'CREATE' || {manager} != {adoption} || !({child}) || {CONTROLLED} \
                          || {old_shard}.hasValue() || {new_drain}.hasValue() || !({pod} in ['', {new_shard}.orValue('')])"
-                    ),
                 ),
             ],
             variables: [
