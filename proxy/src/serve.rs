@@ -204,9 +204,12 @@ impl Caller {
     }
 }
 
-/// Until it has ended, or all are aborted.
-async fn contained(connection: impl Future<Output = ()>, abort: CancellationToken) {
-    abort.run_until_cancelled_owned(contained::contained(closable(connection))).await;
+/// Until it has ended, or all are aborted. Each layer around a future has room for it twice: so it is boxed first.
+fn contained(connection: impl Future<Output = ()>, abort: CancellationToken) -> impl Future<Output = ()> {
+    let connection = Box::pin(connection);
+    async move {
+        abort.run_until_cancelled_owned(contained::contained(closable(connection))).await;
+    }
 }
 
 /// Runs what HTTP/2 makes of a connection's requests in the same way.

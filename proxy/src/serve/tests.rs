@@ -53,6 +53,14 @@ async fn server(folder: &std::path::Path, patience: Duration) -> (Server, u16) {
     (server, address.port())
 }
 
+/// Each watch by HTTP/2 has such a task for as long as it is open.
+#[test]
+fn what_is_around_a_request_is_small_however_large_that_is() {
+    let large = [0_u8; 16 << 10];
+    let task = contained(async move { assert_eq!(large[0], 0) }, CancellationToken::new());
+    assert!(size_of_val(&task) <= 1_280, "{} bytes", size_of_val(&task));
+}
+
 #[tokio::test]
 async fn who_has_left_is_not_taken_for_one_that_was_cut() {
     let folder = tempfile::tempdir().unwrap();
