@@ -5,6 +5,7 @@ mod bare;
 mod fenced;
 mod figures;
 mod ground;
+mod large;
 mod leader;
 mod measure;
 mod meter;
@@ -21,13 +22,14 @@ pub use self::{
     fenced::leave_fenced,
     figures::against_figures,
     ground::{Ground, Outcome},
+    large::{Led, lead_large},
     leader::{LeaderChange, change_leader},
     measure::{Measured, Plan, measure},
     meter::Spent,
     moves::Moves,
     objects::Shape,
     refused::join_beside_refused,
-    report::{beside, changed_leader, report},
+    report::{beside, changed_leader, led_large, report},
     running::Make,
     upstream::Upstream,
 };

@@ -1,6 +1,6 @@
 //! A relay between a client of the API server and the API server: it keeps what passes, to compare it with what was
-//! sent, it holds requests back, and it answers by script what a real API server seldom does, or hinders what concerns one
-//! resource.
+//! sent, it holds requests back, and it answers by script what a real API server seldom does, hinders what concerns one
+//! resource, or asks a stand-in before the API server.
 //!
 //! It passes everything on as it came, upgrades too, but for what belongs to one connection. Only requests that carry
 //! a [`MARK`] are kept, held or answered by script, so that tests that run side by side don't see each other's. Where clients
@@ -12,6 +12,7 @@ mod hindrance;
 mod holds;
 mod record;
 mod script;
+mod stand_in;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -20,7 +21,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use http::HeaderValue;
+use http::{HeaderValue, Response, request::Parts};
 use rustls::{
     ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
@@ -34,8 +35,10 @@ use self::{
     forward::Forward,
     holds::Hold,
     record::{Records, locked},
+    stand_in::StandIn,
 };
 pub use self::{
+    forward::Passing,
     hindrance::Hindrance,
     record::{Answered, KEPT, Recorded, Upgraded},
     script::{Part, Script},
@@ -88,6 +91,7 @@ struct Rules {
     holds: Marked<Arc<Hold>>,
     /// The resource, as a part of the path, and what becomes of requests for it.
     hindrance: Mutex<Option<(String, Hindrance)>>,
+    stand_in: Mutex<Option<StandIn>>,
 }
 
 /// What was said of requests, by their mark.
@@ -221,6 +225,11 @@ impl Relay {
     /// Nothing hinders requests any more. What was swallowed stays so.
     pub fn mend(&self) {
         *locked(&self.rules.hindrance) = None;
+    }
+
+    /// From now on this is asked first, whatever requests carry; what it does not answer passes on as before.
+    pub fn ask_first(&self, answers: impl Fn(&Parts) -> Option<Response<Passing>> + Send + Sync + 'static) {
+        *locked(&self.rules.stand_in) = Some(StandIn::new(answers));
     }
 
     /// From now on all other requests are answered so, as by an API server of an aggregated group.

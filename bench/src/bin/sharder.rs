@@ -9,7 +9,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::Parser;
 use ringside_bench::sharder::{
     Aims, Make, Measured, Plan, Shape, Upstream, against_figures, beside, change_leader, changed_leader,
-    join_beside_refused, leave_fenced, measure, report, say,
+    join_beside_refused, lead_large, leave_fenced, led_large, measure, report, say,
 };
 use ringside_e2e::checker::percentile;
 
@@ -43,6 +43,9 @@ struct Arguments {
     /// Objects of a shard behind a proxy that leaves a fenced ring; 0 leaves that out.
     #[arg(long, default_value_t = 85)]
     fenced: usize,
+    /// Objects with two children each that are no more than sent, for what the leader takes; 0 leaves that out.
+    #[arg(long, default_value_t = 1_000_000)]
+    large: usize,
 }
 
 #[tokio::main]
@@ -73,7 +76,12 @@ async fn main() -> anyhow::Result<()> {
     if arguments.fenced > 0 {
         fenced(&mut aims, arguments.fenced).await;
     }
-    aims.not_measured("leader's memory at 1,000,000 + 2,000,000", "a fake API server, not this one");
+    if arguments.large > 0 {
+        match lead_large(arguments.large).await {
+            Ok(led) => led_large(&mut aims, &led),
+            Err(fault) => aims.failed("a large ring", &fault),
+        }
+    }
     aims.tell()
 }
 

@@ -14,7 +14,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// A standby has done what it does at its start by then.
 const STANDING: Duration = Duration::from_secs(5);
 /// What is only there once all objects were listed.
-const COUNTED: &str = "controller_sharding_counted_timestamp_seconds{";
+pub(super) const COUNTED: &str = "controller_sharding_counted_timestamp_seconds{";
 /// Counts assignments and moves.
 const MOVED: &str = "controller_sharding_movements_total{";
 
@@ -48,20 +48,20 @@ pub async fn change_leader(ground: &mut Ground) -> anyhow::Result<LeaderChange> 
     system.stop_sharder(&leader).await?;
     let began = Instant::now();
     shard.release().await?;
-    let first_decision = until(port, MOVED, began).await?;
-    let complete = until(port, COUNTED, began).await?;
+    let first_decision = until(port, MOVED, (began, DEADLINE)).await?;
+    let complete = until(port, COUNTED, (began, DEADLINE)).await?;
     Ok(LeaderChange { standby, first_decision, complete })
 }
 
 /// How long it took until a metric of this beginning is more than 0.
-async fn until(port: u16, begins: &str, began: Instant) -> anyhow::Result<Duration> {
+pub(super) async fn until(port: u16, begins: &str, (began, within): (Instant, Duration)) -> anyhow::Result<Duration> {
     let is_more = |line: &str| line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()) > Some(0.0);
     loop {
         let told = metrics(port).await?;
         if told.lines().any(|line| line.starts_with(begins) && is_more(line)) {
             return Ok(began.elapsed());
         }
-        anyhow::ensure!(began.elapsed() < DEADLINE, "no {begins} within {DEADLINE:?}");
+        anyhow::ensure!(began.elapsed() < within, "no {begins} within {within:?}");
         tokio::time::sleep(LOOK).await;
     }
 }

@@ -38,6 +38,11 @@ pub(super) fn root(number: usize) -> String {
     format!("{ROOT}-{number:06}")
 }
 
+/// The name of a child of a main object.
+pub(super) fn child(number: usize, nth: usize) -> String {
+    format!("{CHILD}-{number:06}-{nth}")
+}
+
 /// Whether the name is that of an object of the ring here.
 pub(super) fn is_ours(name: &str) -> bool {
     name.starts_with(ROOT) || name.starts_with(CHILD)
@@ -58,8 +63,7 @@ pub(super) async fn create(client: &Client, shape: Shape) -> anyhow::Result<()> 
         async move {
             let made = secrets.create(&PostParams::default(), &secret(&root(number))).await?;
             for nth in 0..shape.children {
-                let name = format!("{CHILD}-{number:06}-{nth}");
-                maps.create(&PostParams::default(), &config_map(name, &made)).await?;
+                maps.create(&PostParams::default(), &config_map(child(number, nth), &made)).await?;
             }
             anyhow::Ok(())
         }

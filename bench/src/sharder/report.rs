@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use ringside_e2e::checker::percentile;
 
-use super::{aims::Aims, ground::Outcome, leader::LeaderChange, measure::Measured, moves::Moves};
+use super::{
+    aims::Aims, ground::Outcome, large::Led, leader::LeaderChange, measure::Measured, moves::Moves, objects::Shape,
+};
 
 const MEGABYTE: f64 = 1e6;
 /// Lists a move, at most.
@@ -21,6 +23,8 @@ const RESIDENT: f64 = 65.0;
 const CORES_AT_REST: f64 = 0.01;
 /// Of a replica that does not lead.
 const STANDBY: f64 = 20.0;
+/// What it may have resident with 1,000,000 objects and 2,000,000 children, and so with fewer.
+const RESIDENT_LARGE: f64 = 450.0;
 /// After a change of the leader, in seconds.
 const FIRST_DECISION: f64 = 2.0;
 const COMPLETE: f64 = 15.0;
@@ -101,6 +105,21 @@ pub fn changed_leader(aims: &mut Aims, run: &str, change: &LeaderChange) {
         "s",
     );
     aims.at_most(&what("all objects are known"), change.complete.as_secs_f64(), COMPLETE, "s");
+}
+
+/// What is aimed at where a ring is too large for etcd here.
+pub fn led_large(aims: &mut Aims, led: &Led) {
+    let Shape { objects, children } = led.shape;
+    let what = |figure: &str| format!("{objects} x (1 + {children}) are led: {figure}");
+    let each = (led.most.saturating_sub(led.before)) as f64 / (objects * (1 + children)).max(1) as f64;
+    aims.at_most(&what("most resident"), led.most as f64 / MEGABYTE, RESIDENT_LARGE, "MB");
+    aims.told(&what("resident once nothing is listed"), led.after as f64 / MEGABYTE, "MB");
+    aims.told(&what("resident before there is a ring"), led.before as f64 / MEGABYTE, "MB");
+    aims.told(&what("bytes an object"), each, "");
+    aims.told(&what("all objects are known"), led.known.as_secs_f64(), "s");
+    aims.told(&what("sharder CPU until then"), led.used.as_secs_f64(), "s");
+    aims.told(&what("sharder CPU until nothing is listed"), led.used_in_all.as_secs_f64(), "s");
+    aims.told(&what("how often each was sent"), led.sent, "times");
 }
 
 /// What a phase took, and what it cost.

@@ -31,7 +31,8 @@ const OF_CONNECTION: [HeaderName; 4] =
     [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE, HeaderName::from_static("keep-alive")];
 
 pub(super) type Fault = Box<dyn std::error::Error + Send + Sync>;
-pub(super) type Passing = UnsyncBoxBody<Bytes, Fault>;
+/// A body that passes, or is made here.
+pub type Passing = UnsyncBoxBody<Bytes, Fault>;
 type Https = HttpsConnector<HttpConnector>;
 
 /// The way to the API server: HTTP/2, and HTTP/1.1 for what HTTP/2 can't, upgrades.

@@ -8,6 +8,7 @@ use super::{OtherSharder, Return, Settings, Sharder, SystemError, install};
 use crate::{
     control_plane::ControlPlane,
     process::Folder,
+    relay::Relay,
     toolchain::{self, RingsidePrograms, built},
 };
 
@@ -67,13 +68,19 @@ impl Plane {
     /// Starts sharder replicas until there are so many, and waits until they are ready.
     pub(super) async fn start_sharders(&mut self, replicas: usize) -> Result<(), SystemError> {
         while self.sharders.len() < replicas {
-            let sharder = Sharder::start(self, self.sharders_begun).await?;
-            self.sharders_begun += 1;
-            self.sharders.push(sharder);
+            self.start_sharder(None).await?;
         }
         for sharder in &self.sharders {
             sharder.until_ready().await?;
         }
+        Ok(())
+    }
+
+    /// Starts one more, which reaches the API server by the relay, if there is one.
+    pub(super) async fn start_sharder(&mut self, relay: Option<&Relay>) -> Result<(), SystemError> {
+        let sharder = Sharder::start(self, self.sharders_begun, relay).await?;
+        self.sharders_begun += 1;
+        self.sharders.push(sharder);
         Ok(())
     }
 

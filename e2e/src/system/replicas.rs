@@ -1,4 +1,4 @@
-//! Replicas of the sharder that end.
+//! Replicas of the sharder that end, or reach the API server in another way.
 
 use std::time::Duration;
 
@@ -7,9 +7,16 @@ use kube::Api;
 use ringside_ring::lease::holder;
 
 use super::{Sharder, System, SystemError, sharder};
-use crate::eventually::eventually;
+use crate::{eventually::eventually, relay::Relay};
 
 impl System {
+    /// Starts a replica of the sharder that reaches the API server by a relay before it, and waits until it is ready.
+    pub async fn add_relayed_sharder(&mut self, relay: &Relay) -> Result<(), SystemError> {
+        let plane = self.plane_mut();
+        plane.start_sharder(Some(relay)).await?;
+        plane.start_sharders(plane.sharders.len()).await
+    }
+
     /// Ends a replica of the sharder gracefully; its Pod stays.
     pub async fn stop_sharder(&mut self, name: &str) -> Result<(), SystemError> {
         self.take_sharder(name)?.stop().await

@@ -3,7 +3,7 @@
 use std::{net::Ipv4Addr, process::Command, time::Duration};
 
 use super::{Plane, SystemError, install, probe};
-use crate::{line::Line, ports::free_port, process::Process, shard_identity::ShardIdentity};
+use crate::{line::Line, ports::free_port, process::Process, relay::Relay, shard_identity::ShardIdentity};
 
 pub(super) const NAMESPACE: &str = "ringside-system";
 const SERVICE_ACCOUNT: &str = "ringside-sharder";
@@ -37,11 +37,14 @@ pub struct Sharder {
 }
 
 impl Sharder {
-    /// Starts it, with the permissions of the sharder's ServiceAccount.
-    pub(super) async fn start(plane: &Plane, index: usize) -> Result<Self, SystemError> {
+    /// Starts it, with the permissions of the sharder's ServiceAccount. It reaches the API server by the relay, if there is one.
+    pub(super) async fn start(plane: &Plane, index: usize, relay: Option<&Relay>) -> Result<Self, SystemError> {
         let name = format!("ringside-sharder-{index}");
         let dir = plane.folder.path();
         let identity = ShardIdentity::create(&plane.control_plane, NAMESPACE, SERVICE_ACCOUNT, &name, dir).await?;
+        if let Some(relay) = relay {
+            identity.connect_to(&plane.control_plane, &relay.url())?;
+        }
         Self::run(plane, identity).await
     }
 
