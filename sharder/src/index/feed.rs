@@ -38,6 +38,17 @@ enum State {
     Broken { pause: Duration, resume: Option<String> },
 }
 
+impl State {
+    /// Up to where everything was shown.
+    fn version(&self) -> Option<String> {
+        match self {
+            Self::Watching { version, .. } => Some(version.clone()),
+            Self::Broken { resume, .. } => resume.clone(),
+            Self::Listing => None,
+        }
+    }
+}
+
 /// How objects are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListBy {
@@ -106,9 +117,12 @@ impl Feed {
         let (mut state, mut went_back, mut all) = (State::Listing, self.went_back.clone(), self.all.clone());
         went_back.mark_unchanged();
         loop {
+            self.at = state.version();
+            // A list shows all objects, and its end says which of them are watched from then on.
+            let is_listing = matches!(state, State::Listing);
             state = tokio::select! {
                 next = self.step(state) => next,
-                () = changed(&mut all) => self.watch_others(),
+                () = changed(&mut all), if !is_listing => self.watch_others(),
                 // A watch from a later time shows nothing until then.
                 () = changed(&mut went_back) => {
                     self.source.went_back();
@@ -137,11 +151,6 @@ impl Feed {
     }
 
     async fn step(&mut self, state: State) -> State {
-        self.at = match &state {
-            State::Watching { version, .. } => Some(version.clone()),
-            State::Broken { resume, .. } => resume.clone(),
-            State::Listing => None,
-        };
         match state {
             State::Listing => match self.list().await {
                 Ok(watching) => watching,

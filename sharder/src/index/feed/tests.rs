@@ -265,3 +265,30 @@ async fn lists_of_one_resource_wait_for_each_other() {
     assert!(timeout(Duration::from_secs(10), both).await.is_err());
     assert_eq!(*asked.lock(), 1);
 }
+
+/// A list shows all there is, whichever objects are watched from its end on.
+#[tokio::test(start_paused = true)]
+async fn list_under_way_goes_on_when_others_are_to_be_watched() {
+    let asked = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&asked);
+    let service = tower::service_fn(move |_: Request<Body>| {
+        *count.lock() += 1;
+        pending::<Result<Response<Body>, Infallible>>()
+    });
+    let (index, all) = (index().0, watch::Sender::new(false));
+    let api = kinds()[usize::from(LEAVES.0)].resource.objects(&Client::new(service, "default"), None);
+    let source =
+        Source { index, resource: LEAVES, scope: Scope::Cluster, progress: Arc::default(), listing: Arc::default() };
+    let feed = Feed::new(api, source, Arc::new(Semaphore::new(1)), watch::Sender::new(()).subscribe());
+    let feed = feed.or_labelled(labels().shard, all.subscribe());
+    let changes = async {
+        sleep(Duration::from_secs(1)).await;
+        all.send_replace(true);
+        sleep(Duration::from_secs(9)).await;
+    };
+    tokio::select! {
+        never = feed.run() => match never {},
+        () = changes => {}
+    }
+    assert_eq!(*asked.lock(), 1);
+}
