@@ -11,12 +11,12 @@ use crate::resources::Object;
 /// Keys of lists that are remembered before unused ones are forgotten.
 const MAX_IDLE: usize = 1024;
 
-/// Takes in the objects that a selector shows; returns how many of them are the ring's.
+/// Takes in the objects that selectors show; returns how many of them are the ring's.
 ///
 /// # Errors
 /// What was taken in before the failure stays.
-pub(crate) async fn list(source: &Source, api: &Api<Object>, selector: &str) -> Result<usize, kube::Error> {
-    let (mut params, mut kept) = (ListParams::default().limit(PAGE).labels(selector), 0);
+pub(crate) async fn list(source: &Source, api: &Api<Object>, which: ListParams) -> Result<usize, kube::Error> {
+    let (mut params, mut kept) = (which.limit(PAGE), 0);
     loop {
         let page = api.list(&params).await?;
         kept += page.items.iter().filter(|object| source.show(object)).count();
@@ -38,7 +38,7 @@ pub(crate) async fn list_unlabelled(
 ) -> Result<usize, kube::Error> {
     let _listing = source.listing.lock().await;
     source.begin(Part::Unlabelled);
-    let kept = list(source, api, &format!("!{shard_label}")).await?;
+    let kept = list(source, api, ListParams::default().labels(&format!("!{shard_label}"))).await?;
     source.end(Part::Unlabelled);
     Ok(kept)
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, convert::Infallible, time::Duration};
 
+use kube::api::ListParams;
 use tokio::time::{Instant, sleep};
 
 use super::{rebalance::INCOMPLETE, ring::Ring};
@@ -33,14 +34,14 @@ pub(super) async fn follow(ring: &Ring) -> Infallible {
         let mut listed = now.clone();
         // What had no label while it was not the ring's was not kept.
         for namespace in &gained {
-            if !list(ring, Some(namespace), "").await {
+            if !list(ring, Some(namespace)).await {
                 listed.remove(namespace);
             }
         }
         searched = searched.filter(|at| !std::mem::take(&mut has_left) && at.elapsed() < SELDOM);
         // Labels of before in namespaces that are not watched: after what is waited for.
         if searched.is_none() && !is_cluster && ring.is_complete() {
-            searched = list(ring, None, &ring.labels.shard).await.then(Instant::now);
+            searched = list(ring, None).await.then(Instant::now);
             ring.sources.lock().keep(&now);
         }
         let is_done = listed == now && (searched.is_some() || is_cluster) && !ring.sources.lock().are_changing();
@@ -74,21 +75,30 @@ fn tell_index(ring: &Ring) {
     ring.index.select_each(changed.collect());
 }
 
-/// Takes in the objects of all resources that a selector shows; returns whether all were listed.
-async fn list(ring: &Ring, namespace: Option<&str>, selector: &str) -> bool {
+/// Takes in the objects of a namespace; or those with labels in all namespaces that are not watched. Returns whether all were listed.
+async fn list(ring: &Ring, namespace: Option<&str>) -> bool {
     let mut is_whole = true;
     for (at, kind) in ring.kinds.iter().enumerate() {
-        let Ok(id) = u8::try_from(at) else { break };
-        if namespace.is_some() && !kind.resource.namespaced {
+        let Ok(id) = u8::try_from(at).map(ResourceId) else { break };
+        if !kind.resource.namespaced {
             continue;
         }
-        let source = ring.source(ResourceId(id), namespace);
+        let source = ring.source(id, namespace);
         let api = kind.resource.objects(ring.client(), namespace);
-        if let Err(error) = repair::list(&source, &api, selector).await {
+        let which = if namespace.is_some() { ListParams::default() } else { outside(ring, id) };
+        if let Err(error) = repair::list(&source, &api, which).await {
             let (of, resource, error) = (&ring.judge.view().ring, &kind.resource.id, explain(&error));
             tracing::warn!(ring = %of, %resource, namespace, error, "can't list objects of a namespace; trying again");
             is_whole = false;
         }
     }
     is_whole
+}
+
+/// What has labels of the ring outside of the namespaces that are watched.
+fn outside(ring: &Ring, resource: ResourceId) -> ListParams {
+    let watched = ring.sources.lock().of(resource, None);
+    let namespaces = watched.iter().filter_map(|source| source.scope.namespace());
+    let fields: Vec<_> = namespaces.map(|namespace| format!("metadata.namespace!={namespace}")).collect();
+    ListParams::default().labels(&ring.labels.shard).fields(&fields.join(","))
 }

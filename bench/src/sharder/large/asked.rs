@@ -14,8 +14,8 @@ pub(super) enum Asked {
     Watch,
     /// So many of them, from one on.
     Page { from: usize, most: usize },
-    /// Those without the label that all have.
-    Unlabelled,
+    /// Those without the label that all have, or outside of the namespace where all are.
+    Nothing,
     /// One of them, a write, whole objects, or some by what is not known here.
     Other,
 }
@@ -26,18 +26,20 @@ impl Asked {
         if request.method != Method::GET || !is_collection || !accepts.contains("PartialObjectMetadata") {
             return Self::Other;
         }
-        if parameter(request, "fieldSelector").is_some() {
-            return Self::Other;
+        match parameter(request, "fieldSelector") {
+            None => {}
+            // As the sharder's client writes it.
+            Some(fields) if fields.strip_prefix("metadata.namespace%21%3D") == Some(NAMESPACE) => return Self::Nothing,
+            Some(_) => return Self::Other,
         }
         let number = |key| parameter(request, key).and_then(|value| value.parse().ok());
-        // As the sharder's client writes it.
         let selector = parameter(request, "labelSelector").map(|value| value.replace("%21", "!").replace("%2F", "/"));
         let is_true = |key| parameter(request, key) == Some("true");
         match selector.as_deref() {
             None if is_true("watch") && is_true("sendInitialEvents") => Self::Stream,
             _ if is_true("watch") && !is_true("sendInitialEvents") => Self::Watch,
             _ if is_true("watch") => Self::Other,
-            Some(selector) if selector.strip_prefix('!') == Some(label) => Self::Unlabelled,
+            Some(selector) if selector.strip_prefix('!') == Some(label) => Self::Nothing,
             Some(selector) if selector != label => Self::Other,
             _ => {
                 Self::Page { from: number("continue").unwrap_or_default(), most: number("limit").unwrap_or(usize::MAX) }

@@ -78,7 +78,7 @@ impl StandIn {
             Asked::Stream => self.live(request, self.events(kind).chain(self.bookmark(true))),
             Asked::Watch => self.live(request, stream::empty()),
             Asked::Page { from, most } => self.page(kind, from, most),
-            Asked::Unlabelled => self.page(kind, 0, 0),
+            Asked::Nothing => self.page(kind, 0, 0),
             Asked::Other => {
                 let mut refused = self.tally.refused.lock();
                 if refused.0 == 0 {

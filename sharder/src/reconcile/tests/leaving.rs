@@ -35,6 +35,11 @@ async fn what_is_in_a_namespace_that_is_not_the_rings_is_released_by_its_shard_f
     sleep(Duration::from_secs(2)).await;
     assert_eq!(label(SECRETS, "child", &shard), None);
     assert!(!world.written().contains(&"plain".to_owned()));
+    let of_cluster = world.asked(|asked| asked.path == "/api/v1/configmaps" && !asked.query.contains("watch=true"));
+    assert!(!of_cluster.is_empty());
+    for asked in of_cluster {
+        assert!(asked.query.contains("fieldSelector=metadata.namespace%21%3Ddefault"), "watched already: {asked:?}");
+    }
 }
 
 /// What had no label there was not kept.
