@@ -88,6 +88,7 @@ pub async fn lead_large(objects: usize) -> anyhow::Result<Led> {
     })
     .await?;
     all_are_known(port, shape).await?;
+    ensure!(stand_in.sent() as f64 >= total, "{} of {total} objects were sent", stand_in.sent());
     let (refused, first) = stand_in.refused();
     ensure!(refused == 0, "{refused} requests were no lists or watches of metadata, the first of them {first}");
     Ok(Led {

@@ -1,4 +1,4 @@
-//! Answers in the API server's place that are made while they are sent.
+//! What answers in the API server's place, while it makes what it sends.
 
 use std::{fmt, sync::Arc};
 

@@ -1,8 +1,8 @@
 //! How many objects of a ring are on the move at once.
 //!
 //! A move is in progress from the write of its drain until the object has an owner again ([`Drains`] counts those). The bound
-//! grows after each round, which is as many drains as the bound is, so with a grace about one each grace. It is halved when most
-//! writes of drains wait. These come after all others, so they wait first, and there is one of each size for each move.
+//! grows after each round, which is as many drains as the bound is, so with a grace about one each grace. It is halved when three
+//! quarters of the writes of drains wait. These come after all others, so they wait first, and there is one of each size for each move.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -20,10 +20,13 @@ const MOST: usize = 512;
 const APART: Duration = Duration::from_millis(40);
 /// A place is kept for so long beyond the grace: a shard that keeps its objects, or an object that is deleted, holds none.
 const KEPT: Duration = Duration::from_secs(2);
-/// Drains that are judged together.
+/// Drains that are judged together, and how many of them have to wait. Times of writes differ much where nothing waits. Behind a queue
+/// nearly all of them are long.
 const BLOCK: usize = 8;
-/// A write waits if it takes as much longer than the shortest as that took, within these.
-const SLACK: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(10)];
+const WAITING: usize = 6;
+/// A write waits if it takes longer than the shortest by so many times what that took, within these.
+const SLACK: u32 = 2;
+const SLACKS: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(20)];
 /// For each of so many places one drain is written at a time: drains that are written together end together.
 const PLACES_A_WRITE: usize = 8;
 
@@ -88,7 +91,7 @@ impl Moves {
         let mut state = self.0.lock();
         let shortest = state.shortest.entry(resource.clone()).or_insert(took);
         *shortest = took.min(*shortest);
-        let waited = took > *shortest + (*shortest).clamp(SLACK[0], SLACK[1]);
+        let waited = took > *shortest + (*shortest * SLACK).clamp(SLACKS[0], SLACKS[1]);
         state.judge(waited);
     }
 }
@@ -115,7 +118,7 @@ impl State {
     fn judge(&mut self, waited: bool) {
         self.block = (self.block.0 + 1, self.block.1 + usize::from(waited));
         self.left = self.left.saturating_sub(1);
-        let too_much = self.block.0 == BLOCK && self.block.1 > BLOCK / 2;
+        let too_much = self.block.0 == BLOCK && self.block.1 >= WAITING;
         if self.block.0 == BLOCK {
             self.block = (0, 0);
         }

@@ -7,16 +7,16 @@ use super::*;
 pub(super) enum Step {
     /// Nothing: it is where it belongs.
     Keep,
-    /// Nothing yet: its shard was asked to let go and has not acknowledged.
+    /// Nothing yet: its shard was asked to release it and has not acknowledged.
     AwaitAcknowledgement,
     /// Nothing possible: no shard takes part in partitioning.
     NoShard,
-    /// It is nobody's: give it to `to`.
+    /// It has no shard: give it to `to`.
     Assign {
         /// The shard that the hash ring names.
         to: ShardName,
     },
-    /// Its shard is available and must first let go: set the drain label.
+    /// Its shard is available and must release it first: set the drain label.
     Drain {
         /// The shard that the hash ring names, for the log: the assignment decides anew.
         to: ShardName,
@@ -26,7 +26,7 @@ pub(super) enum Step {
         /// The shard that the hash ring names.
         to: ShardName,
     },
-    /// Its shard has not let go in time, and can't write to it any more once it is another's: move it although nobody
+    /// Its shard has not released it in time, and can't write to it any more once it is another's: move it although no shard
     /// has acknowledged.
     Force {
         /// The shard that the hash ring names.
@@ -34,7 +34,7 @@ pub(super) enum Step {
     },
 }
 
-/// How long a shard that was asked to let go of an object is waited for.
+/// How long a shard that was asked to release an object is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
     /// It is in time.
@@ -46,7 +46,7 @@ pub(super) enum Patience {
 }
 
 impl Patience {
-    /// Of a drain that whoever decides has seen for `age`; `fenced`: the API server's fence is around the shard and the
+    /// Of a drain that was seen for `age`; `fenced`: the API server's fence is around the shard and the
     /// object, with its children (DESIGN, "The fence has two layers").
     pub(super) fn after(age: Duration, deadline: Duration, fenced: bool) -> Self {
         match (age >= deadline, fenced) {

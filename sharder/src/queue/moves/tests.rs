@@ -131,14 +131,14 @@ async fn within(ground: Ground, [times, half, most]: [f64; 3]) {
 
 #[tokio::test(start_paused = true)]
 async fn moves_are_as_fast_as_the_api_server_takes_them_and_wait_little() {
-    within(SMALL, [1.1, 2.5, 6.5]).await;
-    within(Ground { children: 5, ..SMALL }, [1.1, 2.5, 13.0]).await;
-    within(Ground { takes: millis(30), ..SMALL }, [1.1, 2.5, 6.5]).await;
+    within(SMALL, [1.1, 4.0, 8.0]).await;
+    within(Ground { children: 5, ..SMALL }, [1.1, 4.0, 13.0]).await;
+    within(Ground { takes: millis(30), ..SMALL }, [1.1, 4.0, 8.0]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn more_move_at_once_where_the_api_server_takes_more() {
-    within(Ground { workers: 32, takes: millis(10), objects: 20_000, ..SMALL }, [1.1, 2.5, 4.0]).await;
+    within(Ground { workers: 32, takes: millis(10), objects: 20_000, ..SMALL }, [1.1, 3.5, 5.0]).await;
     within(Ground { workers: 64, takes: millis(50), objects: 2_000, ..SMALL }, [1.5, 2.0, 2.5]).await;
 }
 
