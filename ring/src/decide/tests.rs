@@ -10,7 +10,7 @@ use crate::{labels::Ownership, members::tests::any_members, partition::Partition
 mod naive;
 mod rules;
 
-use self::naive::{Patience, Step, next_step, receiver};
+use self::naive::{OVER, Step, next_step, receiver};
 
 const TOGETHER: Family = Family { is_apart: false };
 const APART: Family = Family { is_apart: true };
@@ -31,12 +31,12 @@ enum Withdrawal {
 }
 
 /// Decides what the sharder does next with an object that the ring no longer distributes.
-fn next_withdrawal(object: Ownership<'_>, patience: Patience, members: &Members) -> Withdrawal {
+fn next_withdrawal(object: Ownership<'_>, drain: Drain, members: &Members) -> Withdrawal {
     match object {
         Ownership { shard: None, drain: None } => Withdrawal::Complete,
-        Ownership { shard: Some(shard), drain } if members.is_available(shard) => match drain {
+        Ownership { shard: Some(shard), drain: label } if members.is_available(shard) => match label {
             None => Withdrawal::Drain,
-            Some(_) if patience == Patience::Over => Withdrawal::Release,
+            Some(_) if drain == OVER => Withdrawal::Release,
             Some(_) => Withdrawal::AwaitAcknowledgement,
         },
         Ownership { .. } => Withdrawal::Release,
@@ -66,22 +66,24 @@ proptest! {
         let (ring, key) = (ring_of(&members), PartitionKey::of("", "ConfigMap", "default", &name));
         let view = View::new(&members, Arc::new(ring.clone()));
         let (object, age) = (Ownership { shard: shard.as_deref(), drain: drain.as_deref() }, Duration::from_secs(age));
+        let drain = Drain::after(age, DEADLINE, fenced);
+        prop_assert_eq!(drain == Drain::InTime, age < DEADLINE);
+        prop_assert_eq!(drain == OVER, age >= DEADLINE && fenced);
         let decide = |covered| {
-            let drain = object.drain.map(|_| Drain::after(age, DEADLINE, fenced));
+            let drain = object.drain.map(|_| drain);
             let object = Object { key: key.point(), holder: view.holder(object.shard), drain, covered };
             decide(&object, TOGETHER, &view).named(&view)
         };
-        let patience = Patience::after(age, DEADLINE, fenced);
-        let is_late = patience == Patience::Needed;
+        let is_late = drain == Drain::Overdue { fenced: false };
         let waits = || if is_late { Action::Overdue } else { Action::Wait(Waiting::Acknowledgement) };
         let from = || shard.as_deref().unwrap().parse::<ShardName>().unwrap();
         let is_available = shard.as_deref().is_some_and(|shard| members.is_available(shard));
 
         let belongs = [ring.owner(&key), receiver(&key, &members, &ring)].into_iter().flatten();
         let is_home = belongs.map(ShardName::as_str).any(|it| shard.as_deref() == Some(it));
-        let expected = match next_step(object, patience, &key, &members, &ring) {
+        let expected = match next_step(object, drain, &key, &members, &ring) {
             // It is drained, and its shard has it: that counts whether there is another one or not.
-            Step::NoShard if is_available && drain.is_some() && patience != Patience::Over => waits(),
+            Step::NoShard if is_available && object.drain.is_some() && drain != OVER => waits(),
             Step::NoShard => Action::NoShard,
             Step::Keep if is_home => Action::Keep,
             Step::Keep => Action::Stay,
@@ -93,7 +95,7 @@ proptest! {
         };
         prop_assert_eq!(decide(Covered::InRing), expected);
 
-        let expected = match next_withdrawal(object, patience, &members) {
+        let expected = match next_withdrawal(object, drain, &members) {
             Withdrawal::Complete => Action::Keep,
             Withdrawal::Drain => Action::Drain { from: from() },
             Withdrawal::AwaitAcknowledgement => waits(),

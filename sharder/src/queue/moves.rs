@@ -25,8 +25,8 @@ const KEPT: Duration = Duration::from_secs(2);
 const BLOCK: usize = 8;
 const WAITING: usize = 6;
 /// A write waits if it takes longer than the shortest by so many times what that took, within these.
-const SLACK: u32 = 2;
-const SLACKS: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(20)];
+const SLACK_TIMES: u32 = 2;
+const SLACK_RANGE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(20)];
 /// For each of so many places one drain is written at a time: drains that are written together end together.
 const PLACES_A_WRITE: usize = 8;
 
@@ -91,7 +91,7 @@ impl Moves {
         let mut state = self.0.lock();
         let shortest = state.shortest.entry(resource.clone()).or_insert(took);
         *shortest = took.min(*shortest);
-        let waited = took > *shortest + (*shortest * SLACK).clamp(SLACKS[0], SLACKS[1]);
+        let waited = took > *shortest + (*shortest * SLACK_TIMES).clamp(SLACK_RANGE[0], SLACK_RANGE[1]);
         state.judge(waited);
     }
 }

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// The deadline has passed, and the shard can't write to the object any more once it is another's.
+pub(super) const OVER: Drain = Drain::Overdue { fenced: true };
+
 /// What is next for a main object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -34,29 +37,6 @@ pub(super) enum Step {
     },
 }
 
-/// How long a shard that was asked to release an object is waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
-    /// It is in time.
-    Left,
-    /// It is late, and nothing but its own consent keeps it from writing to the object.
-    Needed,
-    /// It is late, and the API server refuses what it writes to others' objects.
-    Over,
-}
-
-impl Patience {
-    /// Of a drain that was seen for `age`; `fenced`: the API server's fence is around the shard and the
-    /// object, with its children (DESIGN, "The fence has two layers").
-    pub(super) fn after(age: Duration, deadline: Duration, fenced: bool) -> Self {
-        match (age >= deadline, fenced) {
-            (false, _) => Self::Left,
-            (true, false) => Self::Needed,
-            (true, true) => Self::Over,
-        }
-    }
-}
-
 /// The shard that an object without owner is given to: the one that it belongs to, or while that one's Lease has expired
 /// the one that it would belong to without those whose Leases have.
 ///
@@ -83,7 +63,7 @@ pub(super) fn receiver<'a>(key: &PartitionKey, members: &Members, ring: &'a Hash
 /// One that is past its deadline is completed in the shard's place; its acknowledgement, should it come, tests labels that are no longer there.
 pub(super) fn next_step(
     object: Ownership<'_>,
-    patience: Patience,
+    drain: Drain,
     key: &PartitionKey,
     members: &Members,
     ring: &HashRing,
@@ -93,7 +73,7 @@ pub(super) fn next_step(
     match object {
         Ownership { shard: None, .. } => Step::Assign { to },
         Ownership { shard: Some(shard), .. } if !members.is_available(shard) => Step::Move { to },
-        Ownership { drain: Some(_), .. } if patience == Patience::Over => Step::Force { to },
+        Ownership { drain: Some(_), .. } if drain == OVER => Step::Force { to },
         Ownership { drain: Some(_), .. } => Step::AwaitAcknowledgement,
         Ownership { shard: Some(shard), .. } if to.as_str() != shard && members.is_relieved(shard) => {
             Step::Drain { to }

@@ -5,7 +5,6 @@ use crate::{lease::ShardState, placement::DEFAULT_TOKENS_PER_SHARD};
 
 const NOBODY: Ownership<'_> = Ownership { shard: None, drain: None };
 const WAITS: Action<ShardName> = Action::Wait(Waiting::Acknowledgement);
-const OVER: Drain = Drain::Overdue { fenced: true };
 
 fn owned(shard: &str) -> Ownership<'_> {
     Ownership { shard: Some(shard), drain: None }

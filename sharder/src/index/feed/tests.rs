@@ -244,19 +244,24 @@ async fn resource_with_few_children_is_watched_by_label() {
     }
 }
 
-/// What one shows the other would take for gone.
-#[tokio::test(start_paused = true)]
-async fn lists_of_one_resource_wait_for_each_other() {
+/// An API server that answers nothing, and how often it was asked.
+fn silent() -> (Client, Arc<Mutex<usize>>) {
     let asked = Arc::new(Mutex::new(0));
     let count = Arc::clone(&asked);
     let service = tower::service_fn(move |_: Request<Body>| {
         *count.lock() += 1;
         pending::<Result<Response<Body>, Infallible>>()
     });
+    (Client::new(service, "default"), asked)
+}
+
+/// What one shows the other would take for gone.
+#[tokio::test(start_paused = true)]
+async fn lists_of_one_resource_wait_for_each_other() {
+    let (client, asked) = silent();
     let (index, listing) = (index().0, Arc::<super::super::sources::Listing>::default());
     let feed = |scope: Scope| {
-        let api =
-            kinds()[usize::from(ROOTS.0)].resource.objects(&Client::new(service.clone(), "default"), scope.namespace());
+        let api = kinds()[usize::from(ROOTS.0)].resource.objects(&client, scope.namespace());
         let (index, listing) = (Arc::clone(&index), Arc::clone(&listing));
         let source = Source { index, resource: ROOTS, scope, progress: Arc::default(), listing };
         Feed::new(api, source, Arc::new(Semaphore::new(2)), watch::Sender::new(()).subscribe()).run()
@@ -269,14 +274,9 @@ async fn lists_of_one_resource_wait_for_each_other() {
 /// A list shows all there is, whichever objects are watched from its end on.
 #[tokio::test(start_paused = true)]
 async fn list_under_way_goes_on_when_others_are_to_be_watched() {
-    let asked = Arc::new(Mutex::new(0));
-    let count = Arc::clone(&asked);
-    let service = tower::service_fn(move |_: Request<Body>| {
-        *count.lock() += 1;
-        pending::<Result<Response<Body>, Infallible>>()
-    });
+    let (client, asked) = silent();
     let (index, all) = (index().0, watch::Sender::new(false));
-    let api = kinds()[usize::from(LEAVES.0)].resource.objects(&Client::new(service, "default"), None);
+    let api = kinds()[usize::from(LEAVES.0)].resource.objects(&client, None);
     let source =
         Source { index, resource: LEAVES, scope: Scope::Cluster, progress: Arc::default(), listing: Arc::default() };
     let feed = Feed::new(api, source, Arc::new(Semaphore::new(1)), watch::Sender::new(()).subscribe());
