@@ -23,10 +23,9 @@ public final class Elector {
         LeaderElectionConfig config = new LeaderElectionConfigBuilder()
             .withName("elector")
             .withLock(lock)
-            // As of 15, 10 and 2 s, in a third of the time.
-            .withLeaseDuration(Duration.ofSeconds(6))
-            .withRenewDeadline(Duration.ofSeconds(4))
-            .withRetryPeriod(Duration.ofSeconds(1))
+            .withLeaseDuration(Duration.ofSeconds(15))
+            .withRenewDeadline(Duration.ofSeconds(10))
+            .withRetryPeriod(Duration.ofSeconds(2))
             .withReleaseOnCancel(true)
             .withLeaderCallbacks(new LeaderCallbacks(
                 () -> say("leading"), () -> say("lost"), leader -> System.err.println("the leader is " + leader)))

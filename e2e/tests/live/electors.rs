@@ -3,7 +3,6 @@
 //! lock without a proxy leads before the shards or after them, and never beside them, whatever becomes of the lock.
 
 mod doubt;
-mod elsewhere;
 mod fixture;
 mod followed;
 mod life;
@@ -16,71 +15,52 @@ use std::sync::Arc;
 
 use ringside_e2e::{
     case,
-    live::{Group, Shared},
+    live::{Case, Group, Shared},
     toolchain::{Environment, without_java, without_python},
 };
-use tokio::runtime::Runtime;
+
+use programs::{Program, client_go, controller_runtime, fabric8, fabric8_by_configmap, kube_leader_election};
 
 /// The cases.
 pub(crate) fn group() -> Group {
+    let by_java = |case: Case| {
+        let costly = case.costs("a Java client by Maven, and a minute of waiting");
+        costly.unless(|| without_java(&Environment::of_process()))
+    };
+    let by_rust = |case: Case| case.costs("an elector of other Rust crates, built for it");
     Group::new(
         "electors",
         vec![
-            case!("client_go", life::of(&*fixture().await, "client-go", programs::client_go)),
-            case!(
-                "controller_runtime",
-                life::of(&*fixture().await, "controller-runtime", programs::controller_runtime)
-            ),
-            case!("fabric8", life::of(&*fixture().await, "fabric8", programs::fabric8))
-                .costs("a Java client by Maven, and half a minute of waiting")
-                .unless(|| without_java(&Environment::of_process())),
-            case!(
-                "fabric8_by_configmap",
-                life::of(&*fixture().await, "fabric8-configmap", programs::fabric8_by_configmap)
-            )
-            .costs("a Java client by Maven, and half a minute of waiting")
-            .unless(|| without_java(&Environment::of_process())),
-            case!("client_go_there_and_back", life::there_and_back(&*fixture().await, "rollout", programs::client_go)),
-            case!(
-                "fabric8_by_configmap_there_and_back",
-                life::there_and_back(&*fixture().await, "configmap-rollout", programs::fabric8_by_configmap)
-            )
-            .costs("a Java client by Maven, and half a minute of waiting")
-            .unless(|| without_java(&Environment::of_process())),
-            case!("client_go_in_another_namespace", elsewhere::both_lead(&*fixture().await)),
+            leads("client_go", client_go),
+            there_and_back("client_go_there_and_back", client_go),
             case!("a_lead_in_doubt", doubt::is_no_lead(&*fixture().await)),
             case!("a_lock_that_is_named", named::all_lead(&*fixture().await)),
-            case!("a_lock_that_is_followed", followed::by_one_name(&*fixture().await)),
+            case!("a_lock_that_is_followed", followed::by_one_name(&*fixture().await))
+                .costs("half a minute: by a real reflector, what tests of the proxy show"),
+            leads("controller_runtime", controller_runtime).costs("client-go's election with a manager around it"),
+            by_java(leads("fabric8", fabric8)),
+            by_java(leads("fabric8_by_configmap", fabric8_by_configmap)),
+            by_java(there_and_back("fabric8_by_configmap_there_and_back", fabric8_by_configmap)),
+            by_rust(leads("kube_leader_election", kube_leader_election)),
+            by_rust(there_and_back("kube_leader_election_there_and_back", kube_leader_election)),
             case!("kopf", peers::kopf(&*fixture().await))
-                .costs("kopf by pip, and half a minute of waiting")
+                .costs("kopf by pip, and a minute of waiting")
                 .unless(|| without_python(&Environment::of_process())),
-            case!("kopf_for_minutes", peers::kopf_for_minutes(&*fixture().await))
-                .costs("kopf by pip, and two minutes of waiting")
-                .unless(|| without_python(&Environment::of_process())),
-            case!(
-                "kube_leader_election",
-                life::of(&*fixture().await, "kube-leader-election", programs::kube_leader_election)
-            )
-            .costs("an elector of other Rust crates, built for it"),
-            case!(
-                "kube_leader_election_there_and_back",
-                life::there_and_back(&*fixture().await, "rust-rollout", programs::kube_leader_election)
-            )
-            .costs("an elector of other Rust crates, built for it"),
-            case!("kube_rs", life::of(&*fixture().await, "kube-rs", programs::kube_rs))
-                .costs("an elector of other Rust crates, built for it"),
         ],
     )
     .ends(|| FIXTURE.end())
+}
+
+fn leads(name: &'static str, program: Program) -> Case {
+    case!(name, life::of(&*fixture().await, name, program))
+}
+
+fn there_and_back(name: &'static str, program: Program) -> Case {
+    case!(name, life::there_and_back(&*fixture().await, name, program))
 }
 
 static FIXTURE: Shared<Fixture> = Shared::new();
 
 async fn fixture() -> Arc<Fixture> {
     FIXTURE.get(async || Fixture::start().await).await
-}
-
-/// Takes part in elections, and says so, where this process is one of those that a case starts.
-pub(crate) fn be_a_candidate() -> bool {
-    programs::Candidacy::of_process().map(|candidacy| Runtime::new().unwrap().block_on(candidacy.stand())).is_some()
 }

@@ -44,7 +44,7 @@ use ringside_e2e::live;
 
 fn main() -> ExitCode {
     // Some cases start this program again, as a client of its own.
-    if electors::be_a_candidate() || ways_in::be_a_client() {
+    if ways_in::be_a_client() {
         return ExitCode::SUCCESS;
     }
     // The longest come first.

@@ -1,18 +1,18 @@
 //! A lock that the ring can't renew any more, while somebody without the sidecar waits for it. From before it runs out nothing is
 //! done for the controller, which was told shortly before that it leads; later the other leads, and the shard when that is gone.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
+use k8s_openapi::{api::admissionregistration::v1::ValidatingAdmissionPolicyBinding, jiff::Timestamp};
 use kube::{
     Api,
     api::{DeleteParams, ListParams},
 };
-use ringside_e2e::{eventually::eventually, manifests, website::Website};
+use ringside_e2e::{audit::Requests, eventually::eventually, manifests, website::Website};
 use tokio::time::{sleep, timeout};
 
 use super::{
-    fixture::{DEADLINE, Fixture, NAMESPACE},
+    fixture::{DEADLINE, Fixture, NAMESPACE, USER},
     life::{Candidate, Real},
     programs::{LEASE, client_go},
 };
@@ -40,47 +40,51 @@ metadata: {name: no-ring}
 spec: {policyName: no-ring, validationActions: [Deny]}
 ";
 
+const SHARD: &str = "doubt";
+const LOCK: &str = "doubt-lock";
+
 /// A request that is done takes no longer, also on a machine that does much else; one that is not waits, for as long as the
 /// controller may believe that it leads.
 const PROMPT: Duration = Duration::from_secs(4);
 
-/// Asks for something as the controller does, until that is not done; returns when it was done the last time, and when the ring
-/// had renewed its lock the last time.
-async fn until_refused(websites: &Api<Website>, real: &Real) -> (SystemTime, SystemTime) {
-    let (mut done, mut renewed) = (None, None);
+/// Asks for something as the controller does, until that is not done; returns when the API server got it the last time, and when
+/// the ring had renewed its lock the last time.
+async fn until_refused(fixture: &Fixture, websites: &Api<Website>, real: &Real) -> (Timestamp, Timestamp) {
+    let mut renewed = real.renewed().await;
     let refused = async {
         loop {
             match timeout(PROMPT, websites.list(&ListParams::default())).await {
-                Ok(Ok(_)) => {
-                    done = Some(SystemTime::now());
-                    renewed = real.renewed_by_ring().await.or(renewed);
-                }
+                Ok(Ok(_)) => renewed = real.renewed().await,
                 Ok(Err(kube::Error::Api(status))) if status.code != 503 => panic!("{status:?}"),
                 _ => break,
             }
             sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(DEADLINE, refused).await.expect("the controller is kept from acting");
-    done.zip(renewed).expect("it acted before")
+    timeout(2 * DEADLINE, refused).await.expect("the controller is kept from acting");
+    let asked = Requests::of(fixture.control_plane.audit_log(), USER).since().unwrap().into_iter();
+    let of_controller = asked.filter(|one| {
+        one.resource == "websites" && one.pod.as_deref() == Some(SHARD) && !one.agent.starts_with("ringside-proxy/")
+    });
+    let got = of_controller.map(|one| one.received).max();
+    got.zip(renewed).expect("it acted before")
 }
 
 pub(crate) async fn is_no_lead(fixture: &Fixture) {
-    let (client, real) = (fixture.control_plane.client(), Real::of(fixture, "doubt-lock"));
-    let shard = Candidate::start(fixture, "doubt", "doubt-lock", client_go).await;
+    let (client, real) = (fixture.control_plane.client(), Real::within(fixture, NAMESPACE, LOCK));
+    let shard = Candidate::start(fixture, SHARD, LOCK, client_go).await;
     shard.until_said(&["leading"]).await;
     let through = shard.proxy.as_ref().unwrap().client().await.unwrap();
     let websites = Api::<Website>::namespaced(through, NAMESPACE);
-    let other = Candidate::start_plain(fixture, "doubt-plain", "doubt-lock", client_go).await;
+    let other = Candidate::start_plain(fixture, "doubt-plain", LOCK, client_go).await;
 
     manifests::apply(&client, &manifests::parse(DENIED).unwrap()).await.unwrap();
-    let (done, renewed) = until_refused(&websites, &real).await;
+    let (got, renewed) = until_refused(fixture, &websites, &real).await;
     let runs_out = renewed + LEASE;
-    assert!(done > renewed, "it was kept from acting right after a renewal");
-    assert!(done < runs_out, "it acted {:?} after the lock had run out", done.duration_since(runs_out));
+    assert!(got > renewed, "it was kept from acting right after a renewal");
+    assert!(got < runs_out, "it acted {:?} after the lock had run out", got.duration_since(runs_out));
 
     other.until_said(&["leading"]).await;
-    assert!(SystemTime::now() > runs_out);
     shard.until_said(&["leading", "lost"]).await;
     let again = eventually("it may read while it does not lead", DEADLINE, || async {
         websites.list(&ListParams::default()).await.map(drop).map_err(|error| error.to_string())

@@ -17,11 +17,20 @@ use ringside_e2e::{
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 pub(crate) const NAMESPACE: &str = "default";
 pub(crate) const SERVICE_ACCOUNT: &str = "website-controller";
+pub(crate) const MIGHTY: &str = "mighty";
 /// As the audit log has it.
 pub(crate) const USER: &str = "system:serviceaccount:default:website-controller";
 
-/// What a controller needs whose library patches the lock.
-const PATCHES: &str = "
+/// An account of a controller that may do anything, and what one needs whose library patches the lock.
+const ACCOUNTS: &str = "
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: mighty, namespace: default}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: mighty}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: ServiceAccount, name: mighty, namespace: default}]
+---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: patches-its-lock, namespace: default}
@@ -50,7 +59,7 @@ impl Fixture {
         for file in ["kustomize/base/crd/clusterring.yaml", "example/roles.yaml"] {
             manifests::apply(&client, &deploy(file)).await.unwrap();
         }
-        manifests::apply(&client, &manifests::parse(PATCHES).unwrap()).await.unwrap();
+        manifests::apply(&client, &manifests::parse(ACCOUNTS).unwrap()).await.unwrap();
         manifests::served(&client, "clusterrings.sharding.timebertt.dev").await.unwrap();
         manifests::apply(&client, &deploy("example/ring.yaml")).await.unwrap();
         Self { control_plane, folder: Folder::create("electors").unwrap() }
@@ -62,13 +71,8 @@ impl Fixture {
         ShardIdentity::create(&self.control_plane, NAMESPACE, account, name, dir).await.unwrap()
     }
 
-    /// Starts the proxy of a shard, and waits until it is ready.
-    pub(crate) async fn shard(&self, name: &str) -> Proxy {
-        self.shard_of(name, SERVICE_ACCOUNT, &[]).await
-    }
-
-    /// The same, of another account, or with more options.
-    pub(crate) async fn shard_of(&self, name: &str, account: &str, options: &[&str]) -> Proxy {
+    /// Starts the proxy of a shard of this account, and waits until it is ready.
+    pub(crate) async fn shard(&self, name: &str, account: &str, options: &[&str]) -> Proxy {
         let (dir, identity) = (self.folder.path(), self.identity(name, account).await);
         let programs = built(toolchain::ringside).await.unwrap();
         let mut command = Command::new(programs.proxy);

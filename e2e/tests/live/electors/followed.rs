@@ -1,7 +1,7 @@
 //! Controllers that follow their lock by a list and a watch of its one name, as informers do. Each sees what a get of it says:
 //! the old leader at first, later nobody but itself, and never the ring, by which it would take itself for beaten.
 
-use std::{collections::BTreeSet, pin::pin, time::Duration};
+use std::{collections::BTreeSet, pin::pin};
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::{
@@ -14,29 +14,16 @@ use kube::{
     api::{ListParams, PostParams, WatchEvent, WatchParams},
     runtime::watcher::{self, Event, watcher},
 };
-use ringside_e2e::{manifests, proxy::Proxy};
-use tokio::time::{Instant, interval, timeout};
+use ringside_e2e::{eventually::eventually, proxy::Proxy};
+use tokio::time::{interval, timeout};
 
 use super::{
-    fixture::{DEADLINE, Fixture, NAMESPACE},
+    fixture::{DEADLINE, Fixture, MIGHTY, NAMESPACE},
     life::{RING, Real},
     programs::LEASE,
 };
 
 const LOCK: &str = "followed-lock";
-const ACCOUNT: &str = "follower";
-const SETTING: &str = "
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: follower, namespace: default}}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: follower}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
-subjects: [{kind: ServiceAccount, name: follower, namespace: default}]
-";
-
-/// In which the ring renews the lock several times.
-const HOLDS: Duration = Duration::from_secs(15);
 
 fn lease(holder: &str) -> Lease {
     let now = Some(MicroTime(Timestamp::now()));
@@ -66,7 +53,7 @@ struct Follower {
 
 impl Follower {
     async fn start(fixture: &Fixture, name: &'static str) -> Self {
-        let proxy = fixture.shard_of(name, ACCOUNT, &[]).await;
+        let proxy = fixture.shard(name, MIGHTY, &[]).await;
         let leases = Api::namespaced(proxy.client().await.unwrap(), NAMESPACE);
         Self { name, leases, _proxy: proxy }
     }
@@ -89,26 +76,25 @@ impl Follower {
         self.leases.replace(LOCK, &PostParams::default(), &held).await.unwrap();
     }
 
-    /// Renews the lock for a while; returns whom a reflector of it sees meanwhile.
-    async fn sees_while_it_renews(&self, config: watcher::Config) -> BTreeSet<String> {
+    /// Renews the lock until a reflector of it has seen that, and the ring has renewed the real one; returns whom it saw.
+    async fn sees_while_it_renews(&self, config: watcher::Config, real: &Real) -> BTreeSet<String> {
         let mut events = pin!(watcher(self.leases.clone(), config.fields(&format!("metadata.name={LOCK}"))));
-        let (mut renew, end) = (interval(LEASE / 3), Instant::now() + HOLDS);
-        let (mut seen, mut events_of_renewals) = (BTreeSet::new(), 0);
-        while Instant::now() < end {
+        let (mut renew, made) = (interval(LEASE / 5), real.renewed().await);
+        let (mut seen, mut renewals) = (BTreeSet::new(), 0);
+        while renewals < 2 || real.renewed().await == made {
             tokio::select! {
                 _ = renew.tick() => self.hold().await,
                 event = events.next() => match event.unwrap().unwrap() {
                     Event::Init | Event::InitDone => {}
                     Event::InitApply(lease) => drop(seen.insert(holder(&lease))),
                     Event::Apply(lease) => {
-                        events_of_renewals += 1;
+                        renewals += 1;
                         seen.insert(holder(&lease));
                     }
                     Event::Delete(lease) => panic!("{lease:?}"),
                 },
             }
         }
-        assert!(events_of_renewals >= 2, "{events_of_renewals} renewals were seen");
         seen
     }
 }
@@ -127,7 +113,6 @@ async fn next(watch: &mut (impl Stream<Item = kube::Result<WatchEvent<Lease>>> +
 /// An old leader; then one shard's controller takes the lock, and the other's makes it.
 pub(crate) async fn by_one_name(fixture: &Fixture) {
     let client = fixture.control_plane.client();
-    manifests::apply(&client, &manifests::parse(SETTING).unwrap()).await.unwrap();
     Api::namespaced(client, NAMESPACE).create(&PostParams::default(), &lease("old")).await.unwrap();
     let first = Follower::start(fixture, "followed-0").await;
     let second = Follower::start(fixture, "followed-1").await;
@@ -139,7 +124,7 @@ pub(crate) async fn by_one_name(fixture: &Fixture) {
     }
 
     first.hold().await;
-    let real = Real::of(fixture, LOCK);
+    let real = Real::within(fixture, NAMESPACE, LOCK);
     assert_eq!(real.holder().await, RING);
     for watch in [&mut of_first, &mut of_second] {
         let event = next(watch).await;
@@ -148,21 +133,25 @@ pub(crate) async fn by_one_name(fixture: &Fixture) {
     }
     assert_eq!(first.list().await.1, [first.name]);
     for config in [watcher::Config::default(), watcher::Config::default().streaming_lists()] {
-        let seen = first.sees_while_it_renews(config).await;
+        let seen = first.sees_while_it_renews(config, &real).await;
         assert_eq!(seen, BTreeSet::from([first.name.to_owned()]));
     }
 
     let (version, holders) = second.list().await;
     assert_eq!(holders, Vec::<String>::new(), "it is there for the taking");
     let mut watch = second.watch(&version).await;
-    let silence = timeout(LEASE, watch.next()).await;
-    assert!(silence.is_err(), "{silence:?}");
+    let made = real.renewed().await;
+    let renewed = eventually("the ring renews the lock, of which the second sees nothing", DEADLINE, || async {
+        first.hold().await;
+        let now = real.renewed().await;
+        if now == made { Err(format!("{now:?}")) } else { Ok(()) }
+    });
+    renewed.await.unwrap();
     second.leases.create(&PostParams::default(), &lease(second.name)).await.unwrap();
     let event = next(&mut watch).await;
     assert!(matches!(&event, WatchEvent::Added(lease) if holder(lease) == second.name), "{event:?}");
-    assert_eq!(
-        (first.list().await.1, second.list().await.1),
-        (vec![first.name.to_owned()], vec![second.name.to_owned()])
-    );
+    for shard in [&first, &second] {
+        assert_eq!(shard.list().await.1, [shard.name]);
+    }
     assert_eq!(real.holder().await, RING);
 }

@@ -1,12 +1,11 @@
 //! From the first vote to a lead that is won again.
 
-use std::{
-    fs,
-    path::Path,
-    time::{Duration, Instant, SystemTime},
-};
+use std::{collections::BTreeMap, fs, path::Path};
 
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
+use k8s_openapi::{
+    api::{coordination::v1::Lease, core::v1::ConfigMap},
+    jiff::Timestamp,
+};
 use kube::{
     Api, ResourceExt as _,
     api::{Patch, PatchParams},
@@ -18,7 +17,6 @@ use ringside_e2e::{
     proxy::Proxy,
 };
 use serde_json::{Value, json};
-use tokio::time::sleep;
 
 use super::{
     fixture::{DEADLINE, Fixture, NAMESPACE, SERVICE_ACCOUNT, USER},
@@ -30,9 +28,6 @@ pub(crate) const RING: &str = "ringside-websites";
 
 /// Where a ConfigMap has the record.
 const RECORD: &str = "control-plane.alpha.kubernetes.io/leader";
-
-/// Five Leases long, as the programs have them: one that is not renewed is lost by then.
-pub(crate) const HOLDS: Duration = Duration::from_secs(30);
 
 /// Requests that an election may begin with: it looks for its lock, finds none or another's, and writes to it.
 const BEGINS: usize = 6;
@@ -46,11 +41,7 @@ pub(crate) struct Candidate {
 impl Candidate {
     /// Behind the proxy of a shard.
     pub(crate) async fn start(fixture: &Fixture, name: &str, lock: &str, program: Program) -> Self {
-        Self::behind(fixture.shard(name).await, fixture, name, lock, program).await
-    }
-
-    /// Behind this proxy.
-    pub(crate) async fn behind(proxy: Proxy, fixture: &Fixture, name: &str, lock: &str, program: Program) -> Self {
+        let proxy = fixture.shard(name, SERVICE_ACCOUNT, &[]).await;
         let process = run(fixture, (name, &proxy.kubeconfig()), lock, program).await;
         Self { proxy: Some(proxy), process }
     }
@@ -91,98 +82,92 @@ async fn run(fixture: &Fixture, (name, kubeconfig): (&str, &Path), lock: &str, p
 
 /// A replica without the sidecar leads; then there are shards instead of it; then it is back. Shards and it never lead at
 /// once, and nobody has to scale to zero between.
-pub(crate) async fn there_and_back(fixture: &Fixture, name: &str, program: Program) {
-    let (lock, names) = (format!("{name}-lock"), ["old", "0", "1", "new"].map(|part| format!("{name}-{part}")));
-    let [old, first, second, new] = &names;
-    let (real, waits) = (Real::of(fixture, &lock), 2 * LEASE);
-    let old = Candidate::start_plain(fixture, old, &lock, program).await;
-    old.until_said(&["leading"]).await;
+pub(crate) async fn there_and_back(fixture: &Fixture, case: &str, program: Program) {
+    let name = case.replace('_', "-");
+    let [lock, old, first, second, new] = ["lock", "old", "0", "1", "new"].map(|part| format!("{name}-{part}"));
+    let (real, mut asked) =
+        (Real::within(fixture, NAMESPACE, &lock), Requests::of(fixture.control_plane.audit_log(), USER));
+    let before = Candidate::start_plain(fixture, &old, &lock, program).await;
+    before.until_said(&["leading"]).await;
     let shards = [
-        Candidate::start(fixture, first, &lock, program).await,
-        Candidate::start(fixture, second, &lock, program).await,
+        Candidate::start(fixture, &first, &lock, program).await,
+        Candidate::start(fixture, &second, &lock, program).await,
     ];
-    sleep(waits).await;
+    until_looked(&mut asked, &lock, &[&first, &second]).await;
+    real.until_kept_by(&format!("{old}-controller")).await;
     assert!(shards.iter().all(|shard| shard.said().is_empty()), "a shard leads beside the old leader");
-    assert_eq!(real.holder().await, format!("{name}-old-controller"));
 
-    old.process.kill().unwrap();
-    let start = Instant::now();
+    before.process.kill().unwrap();
     for shard in &shards {
         shard.until_said(&["leading"]).await;
     }
-    eprintln!("{name}: shards lead {:?} after the old leader was killed", start.elapsed());
     assert_eq!(real.holder().await, RING);
 
-    let new = Candidate::start_plain(fixture, new, &lock, program).await;
-    let [first, second] = shards;
-    sleep(waits).await;
-    drop(first);
-    sleep(waits).await;
-    assert_eq!(second.said(), ["leading"]);
-    assert!(new.said().is_empty(), "who has no sidecar leads beside a shard");
-    drop(second);
-    let start = Instant::now();
-    new.until_said(&["leading"]).await;
-    eprintln!("{name}: a replica without the sidecar leads {:?} after the last shard was gone", start.elapsed());
-    assert_eq!(real.holder().await, format!("{name}-new-controller"));
+    let after = Candidate::start_plain(fixture, &new, &lock, program).await;
+    until_looked(&mut asked, &lock, &[&new]).await;
+    let [one, other] = shards;
+    drop(one);
+    real.until_kept_by(RING).await;
+    assert_eq!(other.said(), ["leading"]);
+    assert!(after.said().is_empty(), "who has no sidecar leads beside a shard");
+    drop(other);
+    after.until_said(&["leading"]).await;
+    assert_eq!(real.holder().await, format!("{new}-controller"));
 }
 
 /// Two shards, and the program in front of each.
-pub(crate) async fn of(fixture: &Fixture, name: &str, program: Program) {
-    let lock = format!("{name}-lock");
+pub(crate) async fn of(fixture: &Fixture, case: &str, program: Program) {
+    let name = case.replace('_', "-");
+    let [lock, first, second] = ["lock", "0", "1"].map(|part| format!("{name}-{part}"));
     let mut asked = Requests::of(fixture.control_plane.audit_log(), USER);
-    let shards = [format!("{name}-0"), format!("{name}-1")];
     let candidates = [
-        Candidate::start(fixture, &shards[0], &lock, program).await,
-        Candidate::start(fixture, &shards[1], &lock, program).await,
+        Candidate::start(fixture, &first, &lock, program).await,
+        Candidate::start(fixture, &second, &lock, program).await,
     ];
     for candidate in &candidates {
         candidate.until_said(&["leading"]).await;
     }
-    assert_little_began(&mut asked, &lock, (name, candidates.len()));
-
-    sleep(HOLDS).await;
+    let (led, real) = (Timestamp::now(), Real::within(fixture, NAMESPACE, &lock));
+    real.until_kept_by(RING).await;
     for candidate in &candidates {
         assert_eq!(candidate.said(), ["leading"], "{}", candidate.process.log_tail());
     }
-    assert_only_renewed(&mut asked, &lock, LEASE);
-    let real = Real::of(fixture, &lock);
-    assert_eq!(real.holder().await, RING);
 
     // Somebody takes the first shard's Lease.
-    hold(&real.leases, &shards[0], "somebody-else").await;
+    hold(&real.leases, &first, "somebody-else").await;
     candidates[0].until_said(&["leading", "lost"]).await;
-    hold(&real.leases, &shards[0], "").await;
+    hold(&real.leases, &first, "").await;
     candidates[0].until_said(&["leading", "lost", "leading"]).await;
     assert_eq!(candidates[1].said(), ["leading"], "the other shard has nothing to do with it");
     assert_eq!(real.holder().await, RING);
-    let (_, again) = of_lock(&mut asked, &lock);
-    assert_eq!(again, [], "the lock is known");
+    assert_silent(&mut asked, &lock, candidates.len(), led);
 }
 
-/// That little of elections which have just begun reached the API server. Until a controller has written to its lock nobody knows
-/// that it is one: what it reads before comes from the API server, which judges that write as well, and stores nothing of it.
-pub(crate) fn assert_little_began(asked: &mut Requests, lock: &str, (who, elections): (&str, usize)) {
-    let (_, begun) = of_lock(asked, lock);
+/// That little of elections which have begun by a lock reached the API server before they had `led`, and nothing since then but
+/// the ring's own renewals. Until a controller has written to its lock nobody knows that it is one: what it reads before comes
+/// from the API server, which judges that write as well, and stores nothing of it.
+pub(crate) fn assert_silent(asked: &mut Requests, lock: &str, elections: usize, led: Timestamp) {
+    let (of_ring, of_controllers) = of_lock(asked, lock);
+    let (begun, later) = of_controllers.into_iter().partition::<Vec<_>, _>(|request| request.received < led);
+    assert_eq!(later, [], "requests of the election reached the API server");
     let stores = |request: &&Request| request.verb != "get" && !request.uri.contains("dryRun=All");
     assert_eq!(begun.iter().filter(stores).collect::<Vec<_>>(), Vec::<&Request>::new());
     // With none of them something else was looked for.
     assert!((1..=BEGINS * elections).contains(&begun.len()), "{begun:#?}");
-    eprintln!("{who}: {} requests of {elections} elections reached the API server as they began", begun.len());
+    assert!(of_ring.iter().any(|request| request.verb == "update"), "the ring renews the lock: {of_ring:#?}");
 }
 
-/// That of elections by a lock, which have gone on for [`HOLDS`] since the last look, nothing has reached the API server but
-/// the ring's own renewals, and few of these. `lasts` is how long the lock does without one.
-pub(crate) fn assert_only_renewed(asked: &mut Requests, lock: &str, lasts: Duration) {
-    let (of_ring, of_controllers) = of_lock(asked, lock);
-    assert_eq!(of_controllers, [], "requests of the election reached the API server");
-    // One in two fifths of the lock's time, by whichever shard, and some that a busy machine makes too many.
-    let most = 3 * HOLDS.as_secs() / lasts.as_secs() + 2;
-    let renewals = of_ring.iter().filter(|request| request.verb == "update").count();
-    assert!(
-        (1..=most).contains(&u64::try_from(renewals).unwrap()),
-        "{renewals} renewals of the real lock, {most} at most"
-    );
+/// Waits until each of these Pods has looked at the lock twice: who took it for free would lead by it then.
+async fn until_looked(asked: &mut Requests, lock: &str, pods: &[&str]) {
+    let mut looks = BTreeMap::<String, usize>::new();
+    let looked = eventually("they look at the lock", DEADLINE, || {
+        for pod in of_lock(asked, lock).1.into_iter().filter_map(|request| request.pod) {
+            *looks.entry(pod).or_default() += 1;
+        }
+        let all = pods.iter().all(|pod| looks.get(*pod).is_some_and(|looks| *looks > 1));
+        std::future::ready(if all { Ok(()) } else { Err(format!("{looks:?}")) })
+    });
+    looked.await.unwrap();
 }
 
 /// What was asked about the lock since the last look: by the proxies of themselves, and by others.
@@ -202,35 +187,49 @@ pub(crate) struct Real {
 }
 
 impl Real {
-    pub(crate) fn of(fixture: &Fixture, name: &str) -> Self {
+    pub(crate) fn within(fixture: &Fixture, namespace: &str, name: &str) -> Self {
         let client = fixture.control_plane.client();
-        let (leases, maps) = (Api::namespaced(client.clone(), NAMESPACE), Api::namespaced(client, NAMESPACE));
+        let (leases, maps) = (Api::namespaced(client.clone(), namespace), Api::namespaced(client, namespace));
         Self { leases, maps, name: name.to_owned() }
+    }
+
+    /// Who holds it, and when that was renewed, by the clock of who did.
+    async fn record(&self) -> Option<(String, Timestamp)> {
+        if let Some(lease) = self.leases.get_opt(&self.name).await.unwrap() {
+            let spec = lease.spec?;
+            return spec.holder_identity.zip(spec.renew_time.map(|renewed| renewed.0));
+        }
+        let map = self.maps.get_opt(&self.name).await.unwrap()?;
+        let record: Value = serde_json::from_str(map.annotations().get(RECORD)?).unwrap();
+        let said = |field: &str| Some(record[field].as_str()?.to_owned());
+        Some((said("holderIdentity")?, said("renewTime")?.parse().unwrap()))
     }
 
     /// Who holds it; empty if nobody does.
     pub(crate) async fn holder(&self) -> String {
-        let lease = self.leases.get_opt(&self.name).await.unwrap();
-        let of_lease = lease.and_then(|lease| lease.spec?.holder_identity);
-        let map = self.maps.get_opt(&self.name).await.unwrap();
-        let of_map = map.and_then(|map| {
-            let record: Value = serde_json::from_str(map.annotations().get(RECORD)?).unwrap();
-            Some(record["holderIdentity"].as_str()?.to_owned())
-        });
-        of_lease.or(of_map).unwrap_or_default()
+        self.record().await.unwrap_or_default().0
     }
-}
 
-impl Real {
-    /// When the ring renewed a Lease the last time, by the clock of the proxy that did; none when it is another's.
-    pub(crate) async fn renewed_by_ring(&self) -> Option<SystemTime> {
-        let spec = self.leases.get(&self.name).await.unwrap().spec.unwrap();
-        spec.renew_time.filter(|_| spec.holder_identity.as_deref() == Some(RING)).map(|renewed| renewed.0.into())
+    /// When it was renewed.
+    pub(crate) async fn renewed(&self) -> Option<Timestamp> {
+        Some(self.record().await?.1)
+    }
+
+    /// Waits until this one, and nobody else, has renewed it for longer than it lasts without that.
+    async fn until_kept_by(&self, holder: &str) {
+        let since = self.renewed().await.unwrap();
+        let kept = eventually("the lock is renewed for longer than it lasts", DEADLINE, || async {
+            let (held, renewed) = self.record().await.ok_or("nobody holds it")?;
+            assert_eq!(held, holder);
+            let lasted = renewed.duration_since(since);
+            if lasted.unsigned_abs() > LEASE { Ok(()) } else { Err(format!("for {lasted:?}")) }
+        });
+        kept.await.unwrap();
     }
 }
 
 /// Somebody has a Lease from now on.
-pub(crate) async fn hold(leases: &Api<Lease>, shard: &str, holder: &str) {
+async fn hold(leases: &Api<Lease>, shard: &str, holder: &str) {
     let patch = json!({"spec": {"holderIdentity": holder}});
     leases.patch(shard, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
 }

@@ -1,4 +1,5 @@
-//! A controller whose lock does not look like one: its Lease says who leads and when that was renewed, and nothing more.
+//! A lock that does not look like one, in another namespace than the controller's: its Lease says who leads and when that was
+//! renewed, and nothing more.
 
 use std::time::Duration;
 
@@ -12,17 +13,17 @@ use kube::{
     api::{ObjectMeta, PostParams},
 };
 use ringside_e2e::{audit::Requests, proxy::Proxy};
-use tokio::time::{Instant, interval};
+use tokio::time::{interval, timeout};
 
 use super::{
-    fixture::{Fixture, NAMESPACE, SERVICE_ACCOUNT, USER},
-    life::{HOLDS, RING, Real, assert_little_began, assert_only_renewed},
+    fixture::{DEADLINE, Fixture, SERVICE_ACCOUNT, USER},
+    life::{RING, Real, assert_silent},
 };
 
 const LOCK: &str = "bare-lock";
 
-/// How long the ring takes a lock to last that does not say so.
-const LASTS: Duration = Duration::from_secs(15);
+/// Where it is, as some controllers have it.
+const ELSEWHERE: &str = "kube-system";
 
 /// How often a controller renews its lock: so often that its renewals could not be taken for the ring's.
 const RENEWS: Duration = Duration::from_secs(2);
@@ -38,7 +39,7 @@ fn lease(holder: &str) -> Lease {
 }
 
 async fn through(proxy: &Proxy) -> Api<Lease> {
-    Api::namespaced(proxy.client().await.unwrap(), NAMESPACE)
+    Api::namespaced(proxy.client().await.unwrap(), ELSEWHERE)
 }
 
 /// A controller that leads goes on doing so.
@@ -51,31 +52,33 @@ async fn renew(shard: &str, leases: &Api<Lease>) {
 
 /// All shards lead by it whose proxies are told its name, and the API server hears nothing of that; no other does.
 pub(crate) async fn all_lead(fixture: &Fixture) {
-    let is_told = ["--election-lock", LOCK];
-    let real = Real::of(fixture, LOCK);
+    let real = Real::within(fixture, ELSEWHERE, LOCK);
     let mut asked = Requests::of(fixture.control_plane.audit_log(), USER);
-    let mut leases = Vec::new();
+    let mut shards = Vec::new();
     for shard in ["named-0", "named-1"] {
-        let proxy = fixture.shard_of(shard, SERVICE_ACCOUNT, &is_told).await;
-        let api = through(&proxy).await;
-        assert_eq!(api.get_opt(LOCK).await.unwrap(), None, "it is there for the taking");
-        api.create(&PostParams::default(), &lease(shard)).await.unwrap();
+        let is_told = ["--election-lock", LOCK, "--election-namespace", ELSEWHERE];
+        let proxy = fixture.shard(shard, SERVICE_ACCOUNT, &is_told).await;
+        let leases = through(&proxy).await;
+        assert_eq!(leases.get_opt(LOCK).await.unwrap(), None, "it is there for the taking");
+        leases.create(&PostParams::default(), &lease(shard)).await.unwrap();
         assert_eq!(real.holder().await, RING);
-        leases.push((shard, api, proxy));
+        shards.push((shard, leases, proxy));
     }
-    assert_little_began(&mut asked, LOCK, ("named", leases.len()));
-
-    let (mut due, until) = (interval(RENEWS), Instant::now() + HOLDS);
-    while Instant::now() < until {
-        due.tick().await;
-        for (shard, api, _) in &leases {
-            renew(shard, api).await;
+    let (led, made) = (Timestamp::now(), real.renewed().await);
+    let renewing = async {
+        let mut due = interval(RENEWS);
+        while real.renewed().await == made {
+            due.tick().await;
+            for (shard, leases, _) in &shards {
+                renew(shard, leases).await;
+            }
         }
-    }
+    };
+    timeout(DEADLINE, renewing).await.expect("the ring renews the lock");
     assert_eq!(real.holder().await, RING);
-    assert_only_renewed(&mut asked, LOCK, LASTS);
+    assert_silent(&mut asked, LOCK, shards.len(), led);
 
-    let is_not_told = fixture.shard_of("named-2", SERVICE_ACCOUNT, &[]).await;
+    let is_not_told = fixture.shard("named-2", SERVICE_ACCOUNT, &["--election-namespace", ELSEWHERE]).await;
     let created = through(&is_not_told).await.create(&PostParams::default(), &lease("named-2")).await;
     let kube::Error::Api(status) = created.unwrap_err() else { panic!("it was answered otherwise") };
     assert!(status.is_already_exists(), "{status:?}");
