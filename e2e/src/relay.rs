@@ -222,7 +222,7 @@ impl Relay {
         *locked(&self.rules.hindrance) = Some((resource.to_owned(), hindrance));
     }
 
-    /// Nothing hinders requests any more. What was swallowed stays so.
+    /// Nothing hinders requests any more.
     pub fn mend(&self) {
         *locked(&self.rules.hindrance) = None;
     }

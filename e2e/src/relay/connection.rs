@@ -84,7 +84,6 @@ impl Connections {
         let hindrance = hindrance.filter(|(resource, _)| request.uri().path().contains(resource));
         match hindrance.map(|(_, hindrance)| hindrance) {
             None => self.unhindered(request, heads).await,
-            Some(Hindrance::Swallowed) => std::future::pending().await,
             Some(Hindrance::Refused(status)) => Ok(refusal(status)),
             Some(Hindrance::Late(by)) => {
                 let answer = self.unhindered(request, heads).await;

@@ -14,8 +14,6 @@ use super::forward::Passing;
 pub enum Hindrance {
     /// It is carried out at once, and answered so much later.
     Late(Duration),
-    /// It is never answered, nor carried out.
-    Swallowed,
     /// It is refused with this status. Who is told that it asks too often is told to wait for a second.
     Refused(StatusCode),
 }

@@ -3,10 +3,11 @@
 use std::{
     net::Ipv4Addr,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use http::StatusCode;
+use k8s_openapi::jiff::Timestamp;
 use ringside_e2e::{
     compatibility::client::{Ask, Endpoint, Http},
     proxy::Proxy,
@@ -21,17 +22,16 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PAUSE: Duration = Duration::from_millis(50);
 
 pub(crate) struct Shard {
-    pub(crate) name: String,
     pub(crate) proxy: Proxy,
     endpoint: Endpoint,
 }
 
 impl Shard {
-    pub(crate) fn new(name: &str, proxy: Proxy) -> Self {
+    pub(crate) fn new(proxy: Proxy) -> Self {
         let token = std::fs::read_to_string(proxy.access.join("token")).unwrap();
         let address = (Ipv4Addr::LOCALHOST, proxy.port).into();
         let endpoint = Endpoint::new(address, &proxy.access.join("ca.crt"), token.trim()).unwrap();
-        Self { name: name.to_owned(), proxy, endpoint }
+        Self { proxy, endpoint }
     }
 
     /// Whether it says that it is ready.
@@ -51,68 +51,53 @@ impl Shard {
         let ask = Ask::get(format!("{CONFIG_MAPS}?watch=true"));
         let mut watch = self.endpoint.open(Http::Two, &ask, "watch").await.unwrap();
         assert_eq!(watch.head.status, StatusCode::OK);
-        let noticed: Arc<Mutex<Noticed>> = Arc::default();
-        let (cut, served) = (noticed.clone(), noticed.clone());
-        let watching = tokio::spawn(async move {
+        let mut controller = self.controller_of_ring();
+        let cut = controller.cut.clone();
+        controller.tasks.push(AbortOnDropHandle::new(tokio::spawn(async move {
             while let Ok(Some(_)) = watch.piece().await {}
-            locked(&cut).cut = Some(Instant::now());
-        });
-        let tasks = [watching, self.asks(served)].map(AbortOnDropHandle::new);
-        Controller { noticed, _tasks: tasks.into() }
+            locked(&cut).push(Timestamp::now());
+        })));
+        controller
     }
 
     /// Asks for a list over and over.
     pub(crate) fn controller_of_ring(&self) -> Controller {
-        let noticed: Arc<Mutex<Noticed>> = Arc::default();
-        let asking = AbortOnDropHandle::new(self.asks(noticed.clone()));
-        Controller { noticed, _tasks: vec![asking] }
-    }
-
-    fn asks(&self, noticed: Arc<Mutex<Noticed>>) -> tokio::task::JoinHandle<()> {
-        let endpoint = self.endpoint.clone();
-        tokio::spawn(async move {
+        let (endpoint, served) = (self.endpoint.clone(), Moments::default());
+        let noted = served.clone();
+        let asking = tokio::spawn(async move {
             loop {
                 let answer = endpoint.exchange(Http::Two, &Ask::get(WEBSITES), "list").await;
                 if answer.is_ok_and(|answer| answer.status == StatusCode::OK) {
-                    locked(&noticed).served.push(Instant::now());
+                    locked(&noted).push(Timestamp::now());
                 }
                 tokio::time::sleep(PAUSE).await;
             }
-        })
+        });
+        Controller { cut: Moments::default(), served, tasks: vec![AbortOnDropHandle::new(asking)] }
     }
 }
 
-/// What a controller notices.
-#[derive(Debug, Default)]
-struct Noticed {
-    /// When its watch was cut.
-    cut: Option<Instant>,
-    /// When it was answered.
-    served: Vec<Instant>,
-}
+type Moments = Arc<Mutex<Vec<Timestamp>>>;
 
+/// What a controller notices.
 pub(crate) struct Controller {
-    noticed: Arc<Mutex<Noticed>>,
-    _tasks: Vec<AbortOnDropHandle<()>>,
+    cut: Moments,
+    served: Moments,
+    tasks: Vec<AbortOnDropHandle<()>>,
 }
 
 impl Controller {
     /// When its watch was cut, if it was.
-    pub(crate) fn cut(&self) -> Option<Instant> {
-        locked(&self.noticed).cut
+    pub(crate) fn cut(&self) -> Option<Timestamp> {
+        locked(&self.cut).first().copied()
     }
 
-    /// When it was answered.
-    pub(crate) fn served(&self) -> Vec<Instant> {
-        locked(&self.noticed).served.clone()
-    }
-
-    /// The first answer after that moment.
-    pub(crate) fn served_after(&self, moment: Instant) -> Option<Instant> {
-        locked(&self.noticed).served.iter().copied().find(|at| *at > moment)
+    /// The first answer since that moment.
+    pub(crate) fn served_since(&self, moment: Timestamp) -> Option<Timestamp> {
+        locked(&self.served).iter().copied().find(|at| *at >= moment)
     }
 }
 
-fn locked(noticed: &Mutex<Noticed>) -> std::sync::MutexGuard<'_, Noticed> {
-    noticed.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(moments: &Mutex<Vec<Timestamp>>) -> std::sync::MutexGuard<'_, Vec<Timestamp>> {
+    moments.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,34 +7,14 @@ use kube::{
     Api, ResourceExt,
     api::{ListParams, WatchEvent, WatchParams},
 };
-use ringside_e2e::{
-    control_plane::AnotherApiServer, eventually::eventually, line::Line, website::Website, workload::Workload,
-};
-use ringside_ring::{RingLabels, RingName};
+use ringside_e2e::{control_plane::AnotherApiServer, line::Line, website::Website};
 use tokio::time::timeout;
 
-use super::fixture::{DEADLINE, Fixture, SHORT};
+use super::fixture::{DEADLINE, Fixture, LEASE};
 
 const OBJECTS: usize = 20;
 
 type Events<'a> = BoxStream<'a, kube::Result<WatchEvent<Website>>>;
-
-/// The names of a shard's objects, once all objects have owners.
-async fn owned_by(fixture: &Fixture, ring: &RingName, shard: &str) -> BTreeSet<String> {
-    let (websites, labels) = (Api::<Website>::namespaced(fixture.client(), ring.name()), RingLabels::of(ring));
-    let owned = eventually("all objects have owners", DEADLINE, || async {
-        let all = websites.list_metadata(&ListParams::default()).await.map_err(|error| error.to_string())?;
-        let mut owned = BTreeSet::new();
-        for website in &all {
-            let ownership = labels.ownership(Some(website.labels()));
-            let owner = ownership.shard.filter(|_| ownership.drain.is_none());
-            let owner = owner.ok_or_else(|| format!("{} has none", website.name_any()))?;
-            owned.extend((*owner == *shard).then(|| website.name_any()));
-        }
-        if all.items.len() == OBJECTS { Ok(owned) } else { Err(format!("{} are there", all.items.len())) }
-    });
-    owned.await.unwrap()
-}
 
 async fn next(events: &mut Events<'_>) -> Option<WatchEvent<Website>> {
     timeout(DEADLINE, events.try_next()).await.expect("the watch says nothing").expect("the watch is cut")
@@ -51,13 +31,12 @@ enum Connections {
 async fn told(fixture: &Fixture, name: &str, connections: Connections) {
     let ring = fixture.ring(name).await;
     let line = Line::to(fixture.api_server()).await.unwrap();
-    let shard = fixture.shard(&ring, name, SHORT, &format!("https://{}", line.address()), None).await;
-    let _heir = fixture.plain(&ring, &format!("{name}-heir"), SHORT).await;
+    let shard = fixture.shard(&ring, name, &format!("https://{}", line.address()), None).await;
+    let _heir = fixture.plain(&ring, &format!("{name}-heir"), LEASE).await;
     fixture.until_counted(&ring, 2).await;
-    let workload = Workload { namespace: name.to_owned(), ..Workload::idle("site", OBJECTS) };
-    workload.create(&fixture.client()).await.unwrap();
-    let mut leaving = owned_by(fixture, &ring, name).await;
-    assert!(!leaving.is_empty());
+    fixture.create(&ring, OBJECTS).await;
+    let mut owners = fixture.until_owned(&ring, OBJECTS, |owners| owners.contains_key(name)).await;
+    let mut leaving = owners.remove(name).unwrap();
 
     let websites = Api::<Website>::namespaced(shard.proxy.client().await.unwrap(), name);
     let mut events: Events<'_> = websites.watch(&WatchParams::default(), "0").await.unwrap().boxed();
@@ -76,12 +55,7 @@ async fn told(fixture: &Fixture, name: &str, connections: Connections) {
         // Before anything is on them that it would find when it wakes.
         line.lead_to((Ipv6Addr::LOCALHOST, 1).into());
     }
-    eventually("others have its objects", DEADLINE, || async {
-        let left = owned_by(fixture, &ring, name).await;
-        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
-    })
-    .await
-    .unwrap();
+    fixture.until_owned(&ring, OBJECTS, |owners| !owners.contains_key(name)).await;
     let another = match connections {
         Connections::EndedWithTheirServer => {
             Some(fixture.system.control_plane().start_another_api_server().await.unwrap())
