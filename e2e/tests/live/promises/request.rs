@@ -6,7 +6,8 @@ use kube::{Api, api::ListParams};
 use ringside_e2e::{
     audit,
     compatibility::client::{Endpoint, Http},
-    relay::MARK,
+    eventually::eventually,
+    relay::{MARK, Relay},
     system::{NAMESPACE, Shard, System},
     website::Website,
 };
@@ -22,10 +23,58 @@ use tokio_rustls::client::TlsStream;
 /// Enough for a machine that runs other tests beside.
 const DEADLINE: Duration = Duration::from_secs(90);
 
+/// So many requests of each kind, each to another object.
+pub(crate) const SENT: usize = 3;
+
 /// How a controller finds the proxy of a shard.
 pub(crate) fn endpoint(shard: &Shard) -> Endpoint {
     let token = fs::read_to_string(shard.access().join("token")).unwrap();
     Endpoint::new(shard.address(), &shard.access().join("ca.crt"), token.trim()).unwrap()
+}
+
+/// Connections for requests to [`SENT`] of these objects.
+pub(crate) async fn connect(proxy: &Endpoint, mark: &str, objects: &[String]) -> Vec<Request> {
+    let mut requests = Vec::new();
+    for object in &objects[..SENT] {
+        requests.push(Request::new(proxy, mark, object).await);
+    }
+    requests
+}
+
+/// The same, of which the proxy has the heads, and has let them through.
+pub(crate) async fn admit(proxy: &Endpoint, mark: &str, objects: &[String]) -> Vec<Request> {
+    let mut requests = connect(proxy, mark, objects).await;
+    for request in &mut requests {
+        request.until_admitted().await;
+    }
+    requests
+}
+
+/// The same, which have left the proxy and wait in the relay.
+pub(crate) async fn hold(relay: &Relay, proxy: &Endpoint, mark: &str, objects: &[String]) -> Vec<Request> {
+    relay.hold(mark);
+    let mut requests = admit(proxy, mark, objects).await;
+    for request in &mut requests {
+        request.send_body().await;
+    }
+    eventually("they have left the proxy", DEADLINE, || async {
+        let here = relay.held(mark);
+        if here == SENT { Ok(()) } else { Err(format!("{here} have")) }
+    })
+    .await
+    .unwrap();
+    requests
+}
+
+/// Lets the API server have what waits in the relay; returns what it wrote down about that.
+pub(crate) async fn release(system: &System, relay: &Relay, mark: &str) -> Vec<Value> {
+    relay.release(mark);
+    eventually("the API server has answered all of it", DEADLINE, || async {
+        let written = audited(&system.control_plane().audit_log(), mark);
+        if written.len() == SENT { Ok(written) } else { Err(format!("{written:?}")) }
+    })
+    .await
+    .unwrap()
 }
 
 /// A request through a proxy that is sent bit by bit, on a connection of its own.
@@ -38,7 +87,7 @@ pub(crate) struct Request {
 impl Request {
     /// One that changes an annotation, on a connection that is there, with nothing sent yet. Its audit id begins with its
     /// mark.
-    pub(crate) async fn new(proxy: &Endpoint, mark: &str, name: &str) -> Self {
+    async fn new(proxy: &Endpoint, mark: &str, name: &str) -> Self {
         let body = format!("{{\"metadata\":{{\"annotations\":{{\"sent\":\"{mark}\"}}}}}}");
         let head = format!(
             "PATCH /apis/web.example.com/v1/namespaces/{NAMESPACE}/websites/{name} HTTP/1.1\r\nhost: {}\r\n\
@@ -51,22 +100,22 @@ impl Request {
         Self { stream: proxy.connect(Http::One).await.unwrap(), head, body }
     }
 
-    pub(crate) async fn send_head(&mut self) {
+    async fn send_head(&mut self) {
         self.stream.write_all(self.head.as_bytes()).await.unwrap();
         self.stream.flush().await.unwrap();
     }
 
     /// Returns when the proxy asks for the body: then it has let the request through.
-    pub(crate) async fn until_admitted(&mut self) {
+    async fn until_admitted(&mut self) {
         self.send_head().await;
         let mut interim = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
         timeout(DEADLINE, self.stream.read_exact(&mut interim)).await.unwrap().unwrap();
         assert!(interim.starts_with(b"HTTP/1.1 100 "), "{}", String::from_utf8_lossy(&interim));
     }
 
-    /// Returns when the proxy has let it through as far as it can.
+    /// Sends it to a proxy that may not read it.
     pub(crate) async fn send(&mut self) {
-        self.until_admitted().await;
+        self.send_head().await;
         self.send_body().await;
     }
 
@@ -92,7 +141,7 @@ impl Request {
 }
 
 /// The events of requests whose audit ids begin so.
-pub(crate) fn audited(log: &Path, ids: &str) -> Vec<Value> {
+fn audited(log: &Path, ids: &str) -> Vec<Value> {
     let events = audit::events(log, ids).unwrap().into_iter();
     events.filter(|event| event["auditID"].as_str().is_some_and(|id| id.starts_with(ids))).collect()
 }

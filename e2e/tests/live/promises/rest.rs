@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 /// Enough for a machine that runs other tests beside. A controller that ended by the pause is absent until it is back, so its
 /// objects go elsewhere and come home.
-const DEADLINE: Duration = Duration::from_secs(240);
+const DEADLINE: Duration = Duration::from_mins(10);
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(200);
