@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use kube::{Api, ResourceExt as _, api::PostParams};
 use ringside_e2e::{
-    audit,
+    audit, case,
     eventually::{eventually, in_time},
+    live::Group,
     system::{NAMESPACE, SHARDER_USER, Settings, System},
     website::{Website, WebsiteSpec},
     workload::Workload,
 };
-use ringside_e2e::{case, live::Group};
 use ringside_ring::{RingLabels, RingName};
 use tokio::time::Instant;
 
@@ -151,11 +151,6 @@ async fn a_leader_that_stood_still_takes_nothing_from_the_next_one() {
     system.until_balanced(DEADLINE * 3).await.unwrap();
     updates.stop().await.unwrap();
     system.until_all_worked_on(&workload(OBJECTS), DEADLINE).await.unwrap();
-
-    let writers = writers(&system);
-    let first = writers.iter().position(|pod| *pod != before);
-    let landed = first.map_or(0, |first| writers[first..].iter().filter(|pod| **pod == before).count());
-    println!("writes of {before} that landed after the first of the next one: {landed}");
     let (report, verdict) = (system.report(4 * DEADLINE).await.unwrap(), system.judge_writes().await.unwrap());
     assert!(report.is_clean(), "{report:#?}");
     assert!(verdict.is_clean() && report.second_creates == 0, "{verdict:#?}");

@@ -1,15 +1,13 @@
 //! The promises of Ringside, on a real control plane with an unmodified operator: no object is worked on twice at
 //! once, none is forgotten, and none is without an owner for longer than it must be.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringside_e2e::{
     case,
+    checker::{Cause, Checker, Report},
+    eventually::{eventually, in_time},
     live::{Case, Group},
-};
-use ringside_e2e::{
-    checker::{Cause, Checker, Report, percentile},
-    eventually::{enough, eventually, in_time},
     system::{Settings, System},
     workload::{Updates, Workload},
 };
@@ -139,17 +137,15 @@ async fn joins(system: &mut System) {
     assert!(writes.is_clean(), "{writes:#?}");
 }
 
-/// No other shard waits for the Lease of one that left.
+/// No other shard waits for the Lease of one that left. What it costs is measured in the bench; a Lease that was only left behind
+/// would have to run out, twice.
 async fn leaves(system: &mut System) {
-    let owned = system.monitor().picture().owned["shard-1"];
     let updates = workload(2).start_updates(&system.control_plane().client());
     system.remove_shard("shard-1").await.unwrap();
+    let left = Instant::now();
     system.until_balanced(DEADLINE).await.unwrap();
-    let without_owner = finish(system, updates).await.times_without_owner(Cause::Released);
-    // Not all: object and Lease come by two watches, and a move that is seen first leaves no time to measure.
-    enough("moves of a shard that left", without_owner.len(), owned / 2);
-    // What it costs is measured in the bench. A Lease that was only left behind would have to run out, twice.
-    in_time("without an owner", percentile(&without_owner, 100).unwrap(), LEASE);
+    in_time("without an owner", left.elapsed(), LEASE);
+    finish(system, updates).await;
 }
 
 /// A Pod that comes back gets its share back: placement depends on the names of the shards alone.

@@ -12,7 +12,7 @@ use kube::{
     Api,
     api::{ObjectMeta, PostParams},
 };
-use ringside_e2e::{audit::Requests, proxy::Proxy};
+use ringside_e2e::audit::Requests;
 use tokio::time::{interval, timeout};
 
 use super::{
@@ -38,10 +38,6 @@ fn lease(holder: &str) -> Lease {
     Lease { metadata, spec: Some(spec) }
 }
 
-async fn through(proxy: &Proxy) -> Api<Lease> {
-    Api::namespaced(proxy.client().await.unwrap(), ELSEWHERE)
-}
-
 /// A controller that leads goes on doing so.
 async fn renew(shard: &str, leases: &Api<Lease>) {
     let mut renewed = lease(shard);
@@ -58,7 +54,7 @@ pub(crate) async fn all_lead(fixture: &Fixture) {
     for shard in ["named-0", "named-1"] {
         let is_told = ["--election-lock", LOCK, "--election-namespace", ELSEWHERE];
         let proxy = fixture.shard(shard, SERVICE_ACCOUNT, &is_told).await;
-        let leases = through(&proxy).await;
+        let leases = Api::<Lease>::namespaced(proxy.client().await.unwrap(), ELSEWHERE);
         assert_eq!(leases.get_opt(LOCK).await.unwrap(), None, "it is there for the taking");
         leases.create(&PostParams::default(), &lease(shard)).await.unwrap();
         assert_eq!(real.holder().await, RING);
@@ -79,7 +75,8 @@ pub(crate) async fn all_lead(fixture: &Fixture) {
     assert_silent(&mut asked, LOCK, shards.len(), led);
 
     let is_not_told = fixture.shard("named-2", SERVICE_ACCOUNT, &["--election-namespace", ELSEWHERE]).await;
-    let created = through(&is_not_told).await.create(&PostParams::default(), &lease("named-2")).await;
+    let leases = Api::<Lease>::namespaced(is_not_told.client().await.unwrap(), ELSEWHERE);
+    let created = leases.create(&PostParams::default(), &lease("named-2")).await;
     let kube::Error::Api(status) = created.unwrap_err() else { panic!("it was answered otherwise") };
     assert!(status.is_already_exists(), "{status:?}");
 }

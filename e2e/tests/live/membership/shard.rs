@@ -34,11 +34,6 @@ impl Shard {
         Self { proxy, endpoint }
     }
 
-    /// Whether it says that it is ready.
-    pub(crate) async fn is_ready(&self) -> bool {
-        self.proxy.is_ready().await
-    }
-
     /// Whether its proxy's metrics say that the Lease is held.
     pub(crate) async fn says_held(&self) -> bool {
         let metrics = ringside_e2e::system::metrics(self.proxy.admin_port).await.unwrap();

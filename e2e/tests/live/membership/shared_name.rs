@@ -72,7 +72,7 @@ pub(crate) async fn one_works(fixture: &Fixture) {
         .await
         .unwrap();
     }
-    assert!(second.says_held().await && !second.is_ready().await);
+    assert!(second.says_held().await && !second.proxy.is_ready().await);
     assert!(first.is_ready().await);
     assert_eq!(controller.served_since(Timestamp::MIN), None, "the second was answered");
 

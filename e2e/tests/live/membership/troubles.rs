@@ -64,7 +64,7 @@ async fn cut_off(fixture: &Fixture, name: &str, trouble: &Trouble) {
     let cut = cut.await.unwrap();
     let taken = fixture.history.until_taken(name, renewed.at).await;
     assert!(cut < taken.at, "{name}: closed {:?} after it was taken over", cut.duration_since(taken.at));
-    assert!(!shard.is_ready().await && !shard.says_held().await, "{name}");
+    assert!(!shard.proxy.is_ready().await && !shard.says_held().await, "{name}");
     let late = fixture.history.of(name, renewed.at).iter().any(|seen| seen.is_held() && seen.state == "expired");
     assert!(late, "{name} was taken over before it was late");
 

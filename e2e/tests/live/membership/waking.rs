@@ -56,11 +56,10 @@ async fn told(fixture: &Fixture, name: &str, connections: Connections) {
         line.lead_to((Ipv6Addr::LOCALHOST, 1).into());
     }
     fixture.until_owned(&ring, OBJECTS, |owners| !owners.contains_key(name)).await;
-    let another = match connections {
-        Connections::EndedWithTheirServer => {
-            Some(fixture.system.control_plane().start_another_api_server().await.unwrap())
-        }
-        Connections::Last | Connections::Ended => None,
+    let another = if matches!(connections, Connections::EndedWithTheirServer) {
+        Some(fixture.system.control_plane().start_another_api_server().await.unwrap())
+    } else {
+        None
     };
     line.lead_to(another.as_ref().map_or_else(|| fixture.api_server(), AnotherApiServer::address));
     shard.proxy.process.resume().unwrap();

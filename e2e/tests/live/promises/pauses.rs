@@ -95,7 +95,6 @@ pub(crate) async fn of_a_proxy_that_stood_still_only_what_it_had_admitted_before
     let sent = |when: &str| foreign.iter().filter(|landed| landed.id.starts_with(when)).count();
     let (before, during, held) = (sent(BEFORE), sent(DURING), sent(HELD));
     let own = foreign.len() - before - during - held;
-    println!("landed on others' objects: {held} that had left the proxy, {before} that had not, {own} of the operator");
     assert_eq!(held, SENT, "what the API server's fence is for");
     assert!(during == 0 && verdict.late.is_empty(), "{foreign:#?} {:#?}", verdict.late);
     assert!(foreign.iter().all(|landed| landed.shard == STUCK), "the other has lost nothing: {foreign:#?}");
