@@ -229,7 +229,7 @@ impl Real {
 }
 
 /// Somebody has a Lease from now on.
-async fn hold(leases: &Api<Lease>, shard: &str, holder: &str) {
+pub(super) async fn hold(leases: &Api<Lease>, shard: &str, holder: &str) {
     let patch = json!({"spec": {"holderIdentity": holder}});
     leases.patch(shard, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
 }

@@ -22,7 +22,10 @@ use ringside_e2e::{
 };
 use serde_json::json;
 
-use super::fixture::{DEADLINE, Fixture, MIGHTY, NAMESPACE};
+use super::{
+    fixture::{DEADLINE, Fixture, MIGHTY, NAMESPACE},
+    life::hold,
+};
 
 /// kopf's own definition.
 const DEFINITION: &str = "
@@ -50,7 +53,7 @@ const PEERING: &str = "peers";
 struct Operator {
     name: String,
     process: Process,
-    _proxy: Option<Proxy>,
+    proxy: Option<Proxy>,
 }
 
 impl Operator {
@@ -62,7 +65,7 @@ impl Operator {
         command.args(["-m", "kopf", "run", "--namespace", NAMESPACE, "--peering", PEERING]).arg(program);
         command.env("KUBECONFIG", kubeconfig).env("POD_ID", name);
         let process = Process::spawn(name, &command, &log(fixture, name)).unwrap();
-        Self { name: name.to_owned(), process, _proxy: proxy }
+        Self { name: name.to_owned(), process, proxy }
     }
 
     async fn in_shard(fixture: &Fixture, name: &str) -> Self {
@@ -154,6 +157,32 @@ async fn until(what: &str, operators: &[&Operator], is: impl Fn(&Operator) -> bo
     all.await.unwrap_or_else(|error| panic!("{error}"));
 }
 
+/// kopf keeps what it knew over a list. So after a gap, in which objects could move without a word to it, its proxy says that it is
+/// to be restarted, until a process asks that began after it.
+async fn restarted_after_a_gap(fixture: &Fixture, operator: Operator, touched: &mut Touched) -> Operator {
+    let leases = Api::namespaced(fixture.control_plane.client(), NAMESPACE);
+    let Operator { name, process, proxy } = operator;
+    let proxy = proxy.unwrap();
+    proxy.controller_may_go_on().await.unwrap();
+    hold(&leases, &name, "somebody-else").await;
+    let told = eventually("it is told to restart", DEADLINE, || async {
+        proxy.controller_may_go_on().await.err().ok_or_else(|| "it may go on".to_owned())
+    });
+    let why = told.await.unwrap().to_string();
+    assert!(why.contains("ran through a gap"), "{why}");
+    hold(&leases, &name, "").await;
+    proxy.until_ready().await.unwrap();
+    let operator = Operator { name: name.clone(), process, proxy: None };
+    touched.until_seen_by(&[&operator]).await;
+    assert!(proxy.controller_may_go_on().await.is_err(), "that it is connected again proves nothing");
+    drop(operator);
+    let kubeconfig = proxy.kubeconfig();
+    let operator = Operator::start(fixture, &name, &kubeconfig, Some(proxy)).await;
+    touched.until_seen_by(&[&operator]).await;
+    operator.proxy.as_ref().unwrap().controller_may_go_on().await.unwrap();
+    operator
+}
+
 /// The definition, and a peering.
 async fn set_up(client: &Client) -> Api<DynamicObject> {
     manifests::apply(client, &manifests::parse(DEFINITION).unwrap()).await.unwrap();
@@ -190,6 +219,7 @@ pub(crate) async fn kopf(fixture: &Fixture) {
     touched.until_all_pause(&[&first, &second, &plain], "kopf-plain").await;
     drop(plain);
     touched.until_seen_by(&[&first, &second]).await;
+    let first = restarted_after_a_gap(fixture, first, &mut touched).await;
 
     let plain = Operator::plain(fixture, "kopf-back").await;
     touched.until_all_pause(&[&first, &second, &plain], "kopf-back").await;
