@@ -10,10 +10,10 @@ use tokio::sync::Notify;
 use super::{case::Weight, lateness::LATE};
 
 /// How often the limit is looked at.
-pub(super) const INTERVAL: Duration = Duration::from_millis(500);
+pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Below this the machine has room for more.
-const EARLY: Duration = Duration::from_millis(20);
+const EARLY: Duration = Duration::from_millis(8);
 
 /// What may run at once: at first, at least and at most, for each core. A case that waits counts one.
 const FIRST: usize = 4;
@@ -26,7 +26,7 @@ const WORKS: usize = 3;
 /// What a case counts that runs alone: more than there ever is.
 const ALL: usize = usize::MAX / 2;
 
-/// Admits cases by their weight, within a limit that follows the lateness of timers.
+/// Admits cases by their weight, within a limit that follows how late work ends.
 #[derive(Debug)]
 pub(super) struct Admission {
     cores: usize,
@@ -84,7 +84,7 @@ impl Admission {
         }
     }
 
-    /// Follows the worst lateness since the last look.
+    /// Follows the lateness since the last look.
     pub(super) fn follow(&self, lateness: Duration) {
         let mut state = self.lock();
         let refused = std::mem::take(&mut state.refused);

@@ -1,4 +1,4 @@
-//! Measures how late this process' timers fire: what a busy machine does to each deadline.
+//! Measures how late this process' timers fire, and what they are for is done: what a busy machine does to each deadline.
 
 use std::{
     sync::{
@@ -9,20 +9,32 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// How long the sensor sleeps between two readings.
-const INTERVAL: Duration = Duration::from_millis(20);
+const INTERVAL: Duration = Duration::from_millis(45);
 
-/// Readings of one slice of time are kept as their worst.
-const SLICE: Duration = Duration::from_millis(200);
+/// What a timer is for takes so much of a processor: one that only fires is served at once on a machine that is full.
+const WORK: Duration = Duration::from_millis(5);
 
-/// A machine whose timers fire this late, or later, is late: what a case waits for comes later by a multiple of it.
-pub(super) const LATE: Duration = Duration::from_millis(100);
+/// Readings of one slice of time are kept as their mean.
+const SLICE: Duration = Duration::from_secs(1);
 
-/// What the sensor has read: the worst lateness of each [`SLICE`] since it began.
+/// A machine on which work ends this late or later, at the mean of a [`SLICE`], is late: it takes four times as long as it needs.
+pub(super) const LATE: Duration = Duration::from_millis(15);
+
+/// What the sensor has read since it began.
 #[derive(Debug)]
 struct Readings {
     begin: Instant,
-    slices: Mutex<Vec<Duration>>,
+    slices: Mutex<Vec<Slice>>,
+}
+
+/// The lateness of all readings of one slice.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slice {
+    sum: Duration,
+    readings: u32,
 }
 
 /// Measures on a thread of its own until it is dropped.
@@ -40,15 +52,16 @@ impl Sensor {
         let (kept, end) = (Arc::clone(&readings), Arc::clone(&ended));
         thread::spawn(move || {
             while !end.load(Ordering::Relaxed) {
-                let due = Instant::now() + INTERVAL;
+                let due = Instant::now() + INTERVAL + WORK;
                 thread::sleep(INTERVAL);
+                work();
                 kept.note(due, Instant::now());
             }
         });
         Self { readings, ended }
     }
 
-    /// The worst lateness from `begin` on.
+    /// The lateness of the worst slice from `begin` on.
     pub(super) fn worst_since(&self, begin: Instant) -> Duration {
         self.readings.worst_since(begin)
     }
@@ -63,7 +76,7 @@ impl Sensor {
 impl Sensor {
     /// One by which timers are as late all the time.
     pub(super) fn of(lateness: Duration) -> Self {
-        let slices = Mutex::new(vec![lateness; 10_000]);
+        let slices = Mutex::new(vec![Slice { sum: lateness, readings: 1 }; 1_000]);
         let readings = Arc::new(Readings { begin: Instant::now(), slices });
         Self { readings, ended: Arc::default() }
     }
@@ -75,16 +88,34 @@ impl Drop for Sensor {
     }
 }
 
+/// Keeps a processor busy for [`WORK`], however long it takes to get that much.
+fn work() {
+    let used = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
+    let begin = used();
+    while used().saturating_sub(begin) < WORK {
+        std::hint::spin_loop();
+    }
+}
+
+impl Slice {
+    fn mean(self) -> Duration {
+        self.sum.checked_div(self.readings).unwrap_or_default()
+    }
+}
+
 impl Readings {
-    /// Notes a timer that was `due` and fired `at`, in each slice in which it was late.
+    /// Notes work that was `due` and was done `at`, in each slice in which it was late.
     fn note(&self, due: Instant, at: Instant) {
         let late = at.saturating_duration_since(due);
         let (first, last) = (self.slice(due.min(at)), self.slice(at));
         let mut slices = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
         if slices.len() <= last {
-            slices.resize(last + 1, Duration::ZERO);
+            slices.resize(last + 1, Slice::default());
         }
-        slices[first..=last].iter_mut().for_each(|worst| *worst = late.max(*worst));
+        for slice in &mut slices[first..=last] {
+            slice.sum += late;
+            slice.readings += 1;
+        }
     }
 
     fn slice(&self, at: Instant) -> usize {
@@ -92,16 +123,20 @@ impl Readings {
         usize::try_from(slice).unwrap_or(usize::MAX)
     }
 
-    fn worst_since(&self, begin: Instant) -> Duration {
+    fn means(&self, from: usize) -> Vec<Duration> {
         let slices = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
-        slices.iter().skip(self.slice(begin)).max().copied().unwrap_or_default()
+        slices.iter().skip(from).map(|slice| slice.mean()).collect()
+    }
+
+    fn worst_since(&self, begin: Instant) -> Duration {
+        self.means(self.slice(begin)).into_iter().max().unwrap_or_default()
     }
 
     fn percentile(&self, above: usize) -> Duration {
-        let mut slices = self.slices.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        slices.sort_unstable();
-        let index = slices.len() * (100 - above.min(100)) / 100;
-        slices.get(index.min(slices.len().saturating_sub(1))).copied().unwrap_or_default()
+        let mut means = self.means(0);
+        means.sort_unstable();
+        let index = means.len() * (100 - above.min(100)) / 100;
+        means.get(index.min(means.len().saturating_sub(1))).copied().unwrap_or_default()
     }
 }
 
@@ -110,18 +145,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_late_timer_counts_in_each_slice_that_it_missed() {
+    fn what_is_late_counts_in_each_slice_that_it_missed() {
         let begin = Instant::now();
         let readings = Readings { begin, slices: Mutex::default() };
         let after = |slices: u32| begin + SLICE * slices;
-        for slice in 0..10 {
+        for slice in [0, 1, 2, 3, 4, 4, 5, 6, 7, 8, 9] {
             readings.note(after(slice), after(slice));
         }
         assert_eq!(readings.worst_since(begin), Duration::ZERO);
-        // Due in the second slice, and fired in the fourth.
+        // Due in the second slice, and done in the fourth, which has two readings in time.
         readings.note(after(2), after(4));
-        assert_eq!(readings.worst_since(after(4)), SLICE * 2);
+        assert_eq!(readings.worst_since(after(3)), SLICE);
+        assert_eq!(readings.worst_since(after(4)), SLICE * 2 / 3);
         assert_eq!(readings.worst_since(after(5)), Duration::ZERO);
-        assert_eq!((readings.percentile(50), readings.percentile(0)), (Duration::ZERO, SLICE * 2));
+        assert_eq!((readings.percentile(50), readings.percentile(0)), (Duration::ZERO, SLICE));
     }
 }

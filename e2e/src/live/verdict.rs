@@ -30,7 +30,7 @@ pub(super) struct Verdict {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Machine {
     pub(super) cores: usize,
-    /// How late timers were: at the median, in one of a hundred slices of time, and at worst.
+    /// How late work was that takes 5 ms: in the median second, in one of a hundred, and in the worst.
     pub(super) late: [Duration; 3],
     /// The least and the most that could run at once.
     pub(super) at_once: (usize, usize),
@@ -50,14 +50,14 @@ impl Verdict {
         let (least, most) = machine.at_once;
         writeln!(
             f,
-            "the machine: {} cores; timers late by {median} ms at the median, {hundredth} ms in 1 of 100 slices of time, {worst} ms \
-             at worst; {least} to {most} cases at once",
+            "the machine: {} cores; a timer with 5 ms of work was late by {median} ms in the median second, {hundredth} ms in 1 of 100, {worst} ms \
+             in the worst; {least} to {most} cases could run at once",
             machine.cores
         )?;
         for (name, late, outcome) in &self.again {
             let late = late.as_millis();
             let outcome = if *outcome == Outcome::Passed { "passed only alone" } else { "failed alone, too" };
-            writeln!(f, "{outcome}; timers were late by {late} ms when it failed: {name}")?;
+            writeln!(f, "{outcome}; the machine was late by {late} ms when it failed: {name}")?;
         }
         for (reason, cases) in &self.ignored {
             writeln!(f, "ignored, {cases}: {reason}")?;
