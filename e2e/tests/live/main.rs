@@ -28,6 +28,7 @@ mod old_views;
 mod plan;
 mod planes;
 mod promises;
+mod proxies;
 mod resources;
 mod rights;
 mod selectors;
