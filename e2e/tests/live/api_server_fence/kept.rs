@@ -1,5 +1,7 @@
 //! The policy itself: put back when somebody changes it, gone when nobody asks for it, and what a ring says about it.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use k8s_openapi::api::{
     admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
     rbac::v1::ClusterRole,
@@ -9,10 +11,10 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use ringside_e2e::{eventually::eventually, manifests, system::Settings};
-use ringside_ring::{RingName, labels::LEASE_TOKEN_POD};
+use ringside_ring::RingName;
 use serde_json::json;
 
-use crate::api_server_fence::fixture::{DEADLINE, Fixture, refused, websites};
+use crate::api_server_fence::fixture::{DEADLINE, Fixture, refused, touch, websites};
 use crate::planes::Keeps;
 
 fn policies(fixture: &Fixture) -> (Api<ValidatingAdmissionPolicy>, Api<ValidatingAdmissionPolicyBinding>, String) {
@@ -50,9 +52,8 @@ pub(crate) async fn what_somebody_does_to_the_policy_is_undone_and_the_fence_is_
     policies.delete(&name, &DeleteParams::default()).await.unwrap();
     bindings.delete(&name, &DeleteParams::default()).await.unwrap();
     until_in_place_again().await;
-    let website = fixture.website_of("a", "mine").await;
-    let patch = Patch::Merge(json!({"spec": {"content": "late"}}));
-    refused("merge patch", websites(&b.client).patch(&website.name_any(), &PatchParams::default(), &patch).await);
+    let website = fixture.website_of("a").await.name_any();
+    refused("a write", websites(&b).patch(&website, &PatchParams::default(), &touch()).await);
 }
 
 pub(crate) async fn the_policy_goes_when_the_ring_does_not_ask_for_it_and_with_the_ring() {
@@ -67,7 +68,7 @@ pub(crate) async fn the_policy_goes_when_the_ring_does_not_ask_for_it_and_with_t
         .await
         .unwrap();
     };
-    let website = fixture.website_of("a", "mine").await.name_any();
+    let website = fixture.website_of("a").await.name_any();
     fixture.apply_ring(json!({"fence": "Proxy"})).await;
     gone().await;
     eventually("the condition is gone", DEADLINE, || async {
@@ -76,8 +77,7 @@ pub(crate) async fn the_policy_goes_when_the_ring_does_not_ask_for_it_and_with_t
     .await
     .unwrap();
     eventually("another shard's write passes", DEADLINE, || async {
-        let patch = Patch::Merge(json!({"spec": {"content": "another's"}}));
-        let written = websites(&b.client).patch(&website, &PatchParams::default(), &patch).await;
+        let written = websites(&b).patch(&website, &PatchParams::default(), &touch()).await;
         written.map(drop).map_err(|error| error.to_string())
     })
     .await
@@ -88,42 +88,22 @@ pub(crate) async fn the_policy_goes_when_the_ring_does_not_ask_for_it_and_with_t
     gone().await;
 }
 
+/// Neither by the sharder nor by the webhook.
 pub(crate) async fn nothing_new_is_given_to_anybody_before_the_fence_is_around_it() {
     let fixture = Fixture::on(Keeps::Webhook, "fence-first", json!({"fence": "APIServer"})).await;
     let (_a, _b) = (fixture.shard("a").await, fixture.shard("b").await);
-    fixture.until_fenced("False").await;
-    let early = fixture.create(&fixture.admin, "early").await.unwrap();
-    assert_eq!(fixture.shard_of(&early.metadata), None, "nor by the webhook");
-    let (before, assigned) = eventually("the object has an owner", DEADLINE, || async {
-        let fenced = fixture.condition("Fenced").await?;
-        let now = websites(&fixture.admin).get("early").await.map_err(|error| error.to_string())?;
-        let owner = fixture.shard_of(&now.metadata).ok_or_else(|| format!("{fenced:?}"))?;
-        Ok((fenced, owner))
-    })
-    .await
-    .unwrap();
-    let mark = |policy: &ValidatingAdmissionPolicy| policy.annotations().get("ringside.dev/in-place").cloned();
     let (policies, _, name) = policies(&fixture);
-    assert!(mark(&policies.get(&name).await.unwrap()).is_some(), "{before:?}, owned by {assigned}");
-}
-
-pub(crate) async fn a_shard_that_the_fence_does_not_hold_is_named() {
-    let (fixture, _a, _b) = Fixture::fenced("fence-outside").await;
-    fixture.lease("podless", Vec::new()).await;
-    let condition = fixture.until_fenced("False").await;
-    assert!(condition.message.contains("shard 'podless': there is no Pod 'fence-outside/podless'"), "{condition:?}");
-    fixture.pod(crate::api_server_fence::fixture::SHARDS, "unbound").await;
-    fixture.lease("unbound", vec![(LEASE_TOKEN_POD.to_owned(), String::new())]).await;
-    fixture.pod(crate::api_server_fence::fixture::SHARDS, "silent").await;
-    fixture.lease("silent", Vec::new()).await;
-    eventually("the others are named as well", DEADLINE, || async {
-        let condition = fixture.condition("Fenced").await?;
-        let words = ["shard 'unbound': its token", "shard 'silent': it does not say which pod"];
-        let named = words.iter().all(|words| condition.message.contains(words)) && condition.reason == "ShardsOutside";
-        if named { Ok(()) } else { Err(format!("{condition:?}")) }
+    let created = AtomicUsize::new(0);
+    eventually("an object has an owner", DEADLINE, || async {
+        let site = format!("early-{}", created.fetch_add(1, Ordering::Relaxed));
+        fixture.create(&fixture.admin, &site).await.map_err(|error| error.to_string())?;
+        let sites = websites(&fixture.admin).list(&Default::default()).await.map_err(|error| error.to_string())?;
+        sites.iter().find_map(|site| fixture.shard_of(&site.metadata)).ok_or_else(|| format!("of {}", sites.items.len()))
     })
     .await
     .unwrap();
+    let policy = policies.get(&name).await.unwrap();
+    assert!(policy.annotations().contains_key("ringside.dev/in-place"), "{:?}", policy.metadata);
 }
 
 pub(crate) async fn a_missing_permission_is_told_with_its_remedy_and_work_goes_on() {
@@ -154,5 +134,5 @@ pub(crate) async fn a_missing_permission_is_told_with_its_remedy_and_work_goes_o
     })
     .await
     .unwrap();
-    fixture.website_of("a", "still").await;
+    fixture.website_of("a").await;
 }
