@@ -1,28 +1,32 @@
 //! A control plane, a sharder, a ring, and shards that are a Pod, a token and a Lease: none has a proxy or a controller.
 
-use std::{sync::atomic::{AtomicUsize, Ordering}, time::Duration};
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use http::Request;
-
 use k8s_openapi::{
     api::{
         authentication::v1::TokenRequest,
-        coordination::v1::{Lease, LeaseSpec},
+        coordination::v1::Lease,
         core::v1::{ConfigMap, ServiceAccount},
     },
-    apimachinery::pkg::apis::meta::v1::{Condition, MicroTime},
-    jiff::Timestamp,
+    apimachinery::pkg::apis::meta::v1::Condition,
 };
 use kube::{
-    Api, Client, Config, ResourceExt as _,
+    Api, Client, Config,
     api::{ObjectMeta, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
-use ringside_e2e::plain_shard::LEASE_RING;
 use ringside_e2e::{
     control_plane::{ControlPlane, client_of},
     eventually::eventually,
     manifests,
+    plain_shard::PlainShard,
     shard_identity::ShardIdentity,
     system::{Settings, System, metrics},
     website::{Website, WebsiteSpec},
@@ -35,8 +39,8 @@ pub(crate) use ringside_e2e::website::child;
 use crate::planes::{Keeps, plane};
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(90);
-/// Longer than any test: nobody renews it.
-const LEASE_SECONDS: i32 = 600;
+/// No shard loses its Lease for a machine that is slow.
+const LEASE: Duration = Duration::from_secs(60);
 /// The service account of the shards.
 pub(crate) const SHARDS: &str = "website-controller";
 /// The service account of a controller that has nothing to do with the ring.
@@ -64,6 +68,7 @@ subjects:
 
 /// All that a test needs. The system has no shards of its own kind.
 pub(crate) struct Fixture {
+    shards: Mutex<Vec<PlainShard>>,
     pub(crate) system: System,
     pub(crate) admin: Client,
     pub(crate) keys: RingLabels,
@@ -91,7 +96,7 @@ impl Fixture {
         let kubeconfig = system.dir().join("admin.kubeconfig");
         control_plane.write_kubeconfig(&kubeconfig, control_plane.admin_token(), system.namespace()).unwrap();
         let (admin, keys) = (client_of(&kubeconfig).await.unwrap(), RingLabels::of(&ring.parse().unwrap()));
-        let fixture = Self { system, admin, keys, ring };
+        let fixture = Self { shards: Mutex::default(), system, admin, keys, ring };
         fixture.apply_ring(spec).await;
         fixture
     }
@@ -163,32 +168,21 @@ impl Fixture {
         Client::try_from(config).unwrap()
     }
 
-    /// A shard that holds its Lease for longer than any test, and lets go of nothing.
+    /// A shard that holds its Lease, and lets go of nothing.
     pub(crate) async fn shard(&self, name: &str) -> Client {
         let writer = self.pod(SHARDS, name).await;
-        self.lease(name, vec![(LEASE_TOKEN_POD.to_owned(), name.to_owned())]).await;
+        self.lease(name, Some(name)).await;
         writer
     }
 
-    /// A shard's Lease.
-    pub(crate) async fn lease(&self, name: &str, labels: Vec<(String, String)>) {
-        let lease = Lease {
-            metadata: ObjectMeta {
-                name: Some(name.to_owned()),
-                labels: Some([(LEASE_RING.to_owned(), self.ring.to_owned())].into_iter().chain(labels).collect()),
-                ..ObjectMeta::default()
-            },
-            spec: Some(LeaseSpec {
-                holder_identity: Some(name.to_owned()),
-                lease_duration_seconds: Some(LEASE_SECONDS),
-                renew_time: Some(MicroTime(Timestamp::now())),
-                ..LeaseSpec::default()
-            }),
-        };
-        Api::<Lease>::namespaced(self.admin.clone(), self.namespace())
-            .create(&PostParams::default(), &lease)
-            .await
-            .unwrap();
+    /// A shard's Lease, which says that its token is bound to this Pod.
+    pub(crate) async fn lease(&self, name: &str, token_pod: Option<&str>) {
+        let (ring, shard) = (self.ring.parse().unwrap(), name.parse().unwrap());
+        let shard = PlainShard::join(&self.admin, self.namespace(), &ring, &shard, LEASE).await.unwrap();
+        self.shards.lock().unwrap().push(shard);
+        let labels = Patch::Merge(json!({"metadata": {"labels": {LEASE_TOKEN_POD: token_pod}}}));
+        let leases: Api<Lease> = Api::namespaced(self.admin.clone(), self.namespace());
+        leases.patch(name, &PatchParams::default(), &labels).await.unwrap();
     }
 
     /// Waits until the ring says so of its fence; returns the whole condition.

@@ -9,7 +9,6 @@ use kube::{
     api::{ListParams, PatchParams, PostParams, WatchEvent, WatchParams},
 };
 use ringside_e2e::{eventually::eventually, system::Settings, website::Website};
-use ringside_ring::labels::LEASE_TOKEN_POD;
 use serde_json::{Value, json};
 
 use crate::api_server_fence::fixture::{DEADLINE, Fixture, SHARDS, child, config_maps, refused, touch, websites};
@@ -100,7 +99,11 @@ pub(crate) async fn a_fenced_shard_that_does_not_let_go_loses_the_object_after_i
     until_lost(&fixture, &draining).await;
     let (name, was) = draining.first_key_value().unwrap();
     let site = fixture.until_owned(name).await;
-    assert_eq!(fixture.shard_of(&site.metadata).as_deref(), Some("c"), "the others keep theirs, so it goes to the new one");
+    assert_eq!(
+        fixture.shard_of(&site.metadata).as_deref(),
+        Some("c"),
+        "the others keep theirs, so it goes to the new one"
+    );
 
     // The child first.
     let moved = tokio::time::timeout(DEADLINE, async {
@@ -169,7 +172,7 @@ pub(crate) async fn a_shard_that_the_fence_does_not_know_is_named_and_keeps_its_
     let fixture = Fixture::on(Keeps::Both, "fence-podless", spec("APIServer")).await;
     fixture.shard("a").await;
     fixture.until_fenced("True").await;
-    fixture.lease("podless", Vec::new()).await;
+    fixture.lease("podless", None).await;
     fixture.until_fenced("False").await;
     populate(&fixture).await;
     fixture.shard("c").await;
@@ -180,9 +183,9 @@ pub(crate) async fn a_shard_that_the_fence_does_not_know_is_named_and_keeps_its_
     let now = owners(&fixture).await;
     assert!(kept.keys().all(|name| now[name] == (Some("podless".to_owned()), true)), "{now:?}");
 
-    for (name, labels) in [("unbound", vec![(LEASE_TOKEN_POD.to_owned(), String::new())]), ("silent", Vec::new())] {
+    for (name, token_pod) in [("unbound", Some("")), ("silent", None)] {
         fixture.pod(SHARDS, name).await;
-        fixture.lease(name, labels).await;
+        fixture.lease(name, token_pod).await;
     }
     eventually("all are named", DEADLINE, || async {
         let condition = fixture.condition("Fenced").await?;

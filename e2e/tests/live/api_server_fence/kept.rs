@@ -98,7 +98,10 @@ pub(crate) async fn nothing_new_is_given_to_anybody_before_the_fence_is_around_i
         let site = format!("early-{}", created.fetch_add(1, Ordering::Relaxed));
         fixture.create(&fixture.admin, &site).await.map_err(|error| error.to_string())?;
         let sites = websites(&fixture.admin).list(&Default::default()).await.map_err(|error| error.to_string())?;
-        sites.iter().find_map(|site| fixture.shard_of(&site.metadata)).ok_or_else(|| format!("of {}", sites.items.len()))
+        sites
+            .iter()
+            .find_map(|site| fixture.shard_of(&site.metadata))
+            .ok_or_else(|| format!("of {}", sites.items.len()))
     })
     .await
     .unwrap();

@@ -47,9 +47,8 @@ pub(crate) async fn only_the_owner_writes_to_an_object_and_its_children() {
 
     let site = format!("/apis/web.example.com/v1/namespaces/{namespace}/websites/{}", website.name_any());
     for path in [format!("{maps}/child"), site] {
-        let current = async || -> Value {
-            serde_json::from_str(&ask(&fixture.admin, "GET", &path, "").await.unwrap()).unwrap()
-        };
+        let current =
+            async || -> Value { serde_json::from_str(&ask(&fixture.admin, "GET", &path, "").await.unwrap()).unwrap() };
         for number in 0..writes(&path, &current().await).len() {
             let before = current().await;
             let (method, target, body) = &writes(&path, &before)[number];
