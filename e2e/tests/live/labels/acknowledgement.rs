@@ -1,6 +1,5 @@
 //! What looks like an acknowledgement, and is none: the labels of a drained object, taken off by whom it was not asked of.
 
-use http::Request;
 use kube::{
     Client, ResourceExt as _,
     api::{Patch, PatchParams},
@@ -13,6 +12,7 @@ use crate::{
     api_server_fence::fixture::{DEADLINE, Fixture, SHARDS, websites},
     labels::fixture::until_policy_acts,
     planes::Keeps,
+    webhook::calls::calls,
 };
 
 /// The shard of the object, which lets go of nothing by itself.
@@ -110,19 +110,7 @@ pub(crate) async fn the_policy_tells_an_acknowledgement_from_stripped_labels() {
 /// On a plane of its own, where nothing else is asked about.
 pub(crate) async fn the_webhook_tells_an_acknowledgement_from_stripped_labels() {
     let world = Drained::at(Fixture::start(Keeps::Webhook.settings(), json!({})).await).await;
-    let reviews = async || reviews(&world.fixture.admin).await;
+    let reviews = async || calls(&world.fixture.admin, "operation=\"UPDATE\"").await;
     world.only_its_shard_lets_go(&reviews).await;
     assert!(reviews().await > 0, "it told apart what was none");
-}
-
-/// How often the API server has asked the webhook about a change of an object, or tried to.
-async fn reviews(client: &Client) -> u64 {
-    let metrics = client.request_text(Request::get("/metrics").body(vec![]).unwrap()).await.unwrap();
-    let of_updates = |line: &&str| {
-        line.starts_with("apiserver_admission_webhook_admission_duration_seconds_count{")
-            && line.contains(r#"name="sharder.sharding.timebertt.dev""#)
-            && line.contains(r#"operation="UPDATE""#)
-    };
-    let counts = metrics.lines().filter(of_updates).map(|line| line.rsplit(' ').next().unwrap());
-    counts.map(|count| count.parse::<u64>().unwrap()).sum()
 }
