@@ -22,8 +22,6 @@ pub(crate) fn group() -> Group {
             case!(forced::where_policies_are_turned_off_nothing_is_forced_and_that_is_told)
                 .costs("a control plane of its own, whose API server starts twice"),
             case!(joins::what_joins_a_fenced_ring_is_given_to_nobody_before_the_fence_is_around_it),
-            case!(joins::a_namespace_that_joins_a_fenced_ring_waits_for_the_fence_as_well)
-                .costs("the same with a namespace instead of a resource"),
             case!(kept::what_somebody_does_to_the_policy_is_undone_and_the_fence_is_not_in_place_meanwhile),
             case!(kept::the_policy_goes_when_the_ring_does_not_ask_for_it_and_with_the_ring),
             case!(kept::nothing_new_is_given_to_anybody_before_the_fence_is_around_it),

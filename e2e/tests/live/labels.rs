@@ -6,7 +6,7 @@ mod acknowledgement;
 mod adopted;
 pub(crate) mod belongings;
 mod copies;
-mod fixture;
+pub(crate) mod fixture;
 mod hidden;
 mod history;
 mod removal;
@@ -14,6 +14,7 @@ mod status;
 mod writes;
 
 use ringside_e2e::{case, live::Group};
+use ringside_ring::cluster_ring::Fence;
 
 use crate::planes::Keeps;
 
@@ -33,10 +34,17 @@ pub(crate) fn group() -> Group {
             case!("what_nobody_kept_is_assigned_again", writes::all(Keeps::Nothing)).works(),
             case!(hidden::no_answer_shows_labels_of_the_ring).works(),
             case!(status::labels_are_kept_when_a_status_is_written),
-            case!(adopted::children_made_before_their_owners_are_adopted_with_webhook_and_policy).works(),
-            case!(adopted::children_made_before_their_owners_are_adopted_behind_the_api_servers_fence)
-                .works()
-                .costs("the same behind the fence"),
+            case!(
+                "children_made_before_their_owners_are_adopted_with_webhook_and_policy",
+                adopted::made_before_their_owners(Fence::Proxy, "labels-adopted")
+            )
+            .works(),
+            case!(
+                "children_made_before_their_owners_are_adopted_behind_the_api_servers_fence",
+                adopted::made_before_their_owners(Fence::ApiServer, "labels-adopted-fenced")
+            )
+            .works()
+            .costs("the same behind the fence"),
             case!(removal::removing_the_ring_takes_everything_off).works(),
             case!(removal::the_command_takes_off_what_no_sharder_saw_go).works(),
         ],

@@ -23,7 +23,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use ringside_e2e::{
-    control_plane::{ControlPlane, client_of},
+    control_plane::client_of,
     eventually::eventually,
     manifests,
     plain_shard::PlainShard,
@@ -134,10 +134,6 @@ impl Fixture {
         self.rings().patch(self.ring, &parameters, &Patch::Apply(ring)).await.unwrap();
     }
 
-    pub(crate) fn control_plane(&self) -> &ControlPlane {
-        self.system.control_plane()
-    }
-
     pub(crate) fn rings(&self) -> Api<ClusterRing> {
         Api::all(self.admin.clone())
     }
@@ -145,7 +141,8 @@ impl Fixture {
     /// Somebody with a token that is bound to the Pod of this name.
     pub(crate) async fn pod(&self, account: &str, name: &str) -> Client {
         let dir = self.system.dir();
-        let identity = ShardIdentity::create(self.control_plane(), self.namespace(), account, name, dir).await.unwrap();
+        let identity =
+            ShardIdentity::create(self.system.control_plane(), self.namespace(), account, name, dir).await.unwrap();
         client_of(identity.kubeconfig()).await.unwrap()
     }
 
@@ -155,7 +152,7 @@ impl Fixture {
         let answer =
             accounts.create_token_request(SHARDS, &PostParams::default(), &TokenRequest::default()).await.unwrap();
         let path = self.system.dir().join("unbound.kubeconfig");
-        self.control_plane().write_kubeconfig(&path, &answer.status.unwrap().token, self.namespace()).unwrap();
+        self.system.control_plane().write_kubeconfig(&path, &answer.status.unwrap().token, self.namespace()).unwrap();
         client_of(&path).await.unwrap()
     }
 

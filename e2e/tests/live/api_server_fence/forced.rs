@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::api_server_fence::fixture::{DEADLINE, Fixture, SHARDS, child, config_maps, refused, touch, websites};
 use crate::planes::Keeps;
+use crate::webhook::calls::sum;
 
 /// Enough that a third shard gets some of them: the chance that it gets none is below one in 100,000.
 const OBJECTS: usize = 30;
@@ -144,9 +145,8 @@ pub(crate) async fn a_shard_without_the_fence_keeps_what_it_does_not_let_go_of_a
     .unwrap();
     let metrics = eventually("all of them are counted", DEADLINE, || async {
         let metrics = fixture.sharder_metrics().await;
-        let overdue = metrics.lines().find(|line| line.starts_with("controller_sharding_overdue_objects{"));
-        let overdue: usize = overdue.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default();
-        if overdue >= draining.len() { Ok(metrics) } else { Err(metrics) }
+        let overdue = sum(&metrics, "controller_sharding_overdue_objects", &[]);
+        if overdue >= draining.len() as u64 { Ok(metrics) } else { Err(metrics) }
     });
     let metrics = metrics.await.unwrap();
     assert!(metrics.contains("controller_sharding_oldest_drain_timestamp_seconds"), "{metrics}");

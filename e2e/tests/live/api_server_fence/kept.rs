@@ -1,7 +1,5 @@
 //! The policy itself: put back when somebody changes it, gone when nobody asks for it, and what a ring says about it.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use k8s_openapi::api::{
     admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
     rbac::v1::ClusterRole,
@@ -18,11 +16,8 @@ use crate::api_server_fence::fixture::{DEADLINE, Fixture, refused, touch, websit
 use crate::planes::Keeps;
 
 fn policies(fixture: &Fixture) -> (Api<ValidatingAdmissionPolicy>, Api<ValidatingAdmissionPolicyBinding>, String) {
-    (
-        Api::all(fixture.admin.clone()),
-        Api::all(fixture.admin.clone()),
-        fixture.ring.parse::<RingName>().unwrap().made_for(),
-    )
+    let all = fixture.admin.clone();
+    (Api::all(all.clone()), Api::all(all), fixture.ring.parse::<RingName>().unwrap().made_for())
 }
 
 pub(crate) async fn what_somebody_does_to_the_policy_is_undone_and_the_fence_is_not_in_place_meanwhile() {
@@ -93,18 +88,8 @@ pub(crate) async fn nothing_new_is_given_to_anybody_before_the_fence_is_around_i
     let fixture = Fixture::on(Keeps::Webhook, "fence-first", json!({"fence": "APIServer"})).await;
     let (_a, _b) = (fixture.shard("a").await, fixture.shard("b").await);
     let (policies, _, name) = policies(&fixture);
-    let created = AtomicUsize::new(0);
-    eventually("an object has an owner", DEADLINE, || async {
-        let site = format!("early-{}", created.fetch_add(1, Ordering::Relaxed));
-        fixture.create(&fixture.admin, &site).await.map_err(|error| error.to_string())?;
-        let sites = websites(&fixture.admin).list(&Default::default()).await.map_err(|error| error.to_string())?;
-        sites
-            .iter()
-            .find_map(|site| fixture.shard_of(&site.metadata))
-            .ok_or_else(|| format!("of {}", sites.items.len()))
-    })
-    .await
-    .unwrap();
+    fixture.create(&fixture.admin, "early").await.unwrap();
+    fixture.until_owned("early").await;
     let policy = policies.get(&name).await.unwrap();
     assert!(policy.annotations().contains_key("ringside.dev/in-place"), "{:?}", policy.metadata);
 }
@@ -115,13 +100,8 @@ pub(crate) async fn a_missing_permission_is_told_with_its_remedy_and_work_goes_o
     let roles: Api<ClusterRole> = Api::all(fixture.admin.clone());
     for name in ["ringside-sharder", "ringside-ring-websites"] {
         let mut role = roles.get(name).await.unwrap();
-        for rule in role.rules.iter_mut().flatten() {
-            let of_policies = |resource: &String| resource.starts_with("validatingadmissionpolic");
-            rule.resources.iter_mut().for_each(|resources| resources.retain(|resource| !of_policies(resource)));
-        }
-        role.rules
-            .iter_mut()
-            .for_each(|rules| rules.retain(|rule| rule.resources.as_ref().is_some_and(|all| !all.is_empty())));
+        let resources = role.rules.iter_mut().flatten().flat_map(|rule| rule.resources.iter_mut().flatten());
+        resources.filter(|it| it.starts_with("validatingadmissionpolic")).for_each(|it| it.insert_str(0, "no-"));
         roles.replace(name, &Default::default(), &role).await.unwrap();
     }
     manifests::aggregate_roles(&fixture.admin).await.unwrap();

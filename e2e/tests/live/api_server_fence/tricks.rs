@@ -11,11 +11,12 @@ use kube::{
     Client, ResourceExt as _,
     api::{Patch, PatchParams, PostParams, WatchEvent, WatchParams},
 };
-use ringside_e2e::{eventually::eventually, website::Website};
+use ringside_e2e::website::Website;
 use ringside_ring::{labels::ACKNOWLEDGER, patch::acknowledge};
 use serde_json::{Value, json};
 
 use crate::api_server_fence::fixture::{DEADLINE, Fixture, child, config_maps, refused, touch, websites};
+use crate::labels::fixture::until_policy_acts;
 use crate::planes::Keeps;
 
 /// Flips in the contention test: enough that writes meet them in every phase.
@@ -57,12 +58,7 @@ pub(crate) async fn a_shard_acknowledges_and_changes_no_label_otherwise() {
     refused("an acknowledgement of another's", websites(&b).patch(&name, &PatchParams::default(), &by_b).await);
     let acknowledged = websites(&a).patch(&name, &PatchParams::default(), &by_b).await.unwrap();
     assert_eq!((fixture.shard_of(&acknowledged.metadata), acknowledged.labels().get(drain)), (None, None));
-    eventually("it is given to the shard that it belongs to", DEADLINE, || async {
-        let now = websites(&fixture.admin).get(&name).await.map_err(|error| error.to_string())?;
-        fixture.shard_of(&now.metadata).filter(|shard| shard == "a").ok_or_else(|| format!("{:?}", now.metadata.labels))
-    })
-    .await
-    .unwrap();
+    assert_eq!(fixture.shard_of(&fixture.until_owned(&name).await.metadata).as_deref(), Some("a"), "it belongs there");
 
     fixture.label(&name, Some("b"), None).await;
     for (what, labels) in
@@ -132,16 +128,8 @@ pub(crate) async fn nor_what_it_creates_below_an_owner_its_own() {
         child.labels_mut().insert(fixture.keys.shard.clone(), own.to_owned());
         config_maps(by).create(&PostParams::default(), &child).await
     };
-    // API servers look for new policies once a second, each for itself.
-    let tries = AtomicUsize::new(0);
-    eventually("nobody but its owner's shard creates a child", DEADLINE, || async {
-        let name = format!("late-{}", tries.fetch_add(1, Ordering::Relaxed));
-        let Err(error) = create(&b, "b", &name).await else { return Err(format!("{name} landed")) };
-        refused::<()>("create of another's child as its own", Err(error));
-        Ok(())
-    })
-    .await
-    .unwrap();
+    until_policy_acts(&websites(&fixture.admin), &fixture.keys, &owner.name_any()).await;
+    refused("create of another's child as its own", create(&b, "b", "late").await);
     let made = create(&a, "a", "by-the-owner").await.unwrap();
     assert_eq!(fixture.shard_of(&made.metadata).as_deref(), Some("a"));
 }

@@ -39,12 +39,10 @@ pub(crate) async fn lease(fixture: &Fixture) {
     shard.refuses(&touch(&moved.1), StatusCode::CONFLICT).await;
     shard.refuses(&Ask::new(Method::DELETE, &moved.1), StatusCode::CONFLICT).await;
     shard.expect(&touch(&kept.1), StatusCode::OK).await;
-    for ((name, path), created) in [(&moved, false), (&kept, true)] {
+    let create_under = async |(name, path): &(&str, String)| {
         let owner = fixture.admin(&Ask::get(path)).await;
-        let create = Ask::new(Method::POST, MAPS).body("application/json", child(name, &owner).to_string());
-        match created {
-            true => shard.expect(&create, StatusCode::CREATED).await,
-            false => shard.refuses(&create, StatusCode::CONFLICT).await,
-        }
-    }
+        Ask::new(Method::POST, MAPS).body("application/json", child(name, &owner).to_string())
+    };
+    shard.refuses(&create_under(&moved).await, StatusCode::CONFLICT).await;
+    shard.expect(&create_under(&kept).await, StatusCode::CREATED).await;
 }

@@ -30,7 +30,6 @@ fn writes(path: &str, current: &Value) -> Vec<Ask> {
         patch(path, "application/json-patch+json", json!([{"op": "add", "path": "/spec/content", "value": "b"}])),
         patch(&format!("{path}?fieldManager=fence&force=true"), "application/apply-patch+yaml", applied),
         patch(&status, MERGE, json!({"status": {"reconciledBy": "me"}})),
-        patch(path, MERGE, json!({"metadata": {"finalizers": []}})),
         put(&status),
         put(path),
     ]

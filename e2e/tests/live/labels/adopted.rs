@@ -9,6 +9,7 @@ use ringside_e2e::{
     eventually::eventually,
     website::{Website, WebsiteSpec},
 };
+use ringside_ring::cluster_ring::Fence;
 
 use crate::{
     labels::fixture::{DEADLINE, Fixture},
@@ -18,15 +19,8 @@ use crate::{
 /// Enough that each shard has some of their owners.
 const OBJECTS: usize = 12;
 
-pub(crate) async fn children_made_before_their_owners_are_adopted_with_webhook_and_policy() {
-    are_adopted(Fixture::on(Keeps::Both, "labels-adopted").await).await;
-}
-
-pub(crate) async fn children_made_before_their_owners_are_adopted_behind_the_api_servers_fence() {
-    are_adopted(Fixture::fenced("labels-adopted-fenced").await).await;
-}
-
-async fn are_adopted(fixture: Fixture) {
+pub(crate) async fn made_before_their_owners(fence: Fence, name: &str) {
+    let fixture = Fixture::fenced(fence, Keeps::Both, name).await;
     let (children, websites) = (fixture.objects::<ConfigMap>(), fixture.websites());
     let names: Vec<_> = (0..OBJECTS).map(|number| format!("hand-{number}")).collect();
     for (number, name) in names.iter().enumerate() {

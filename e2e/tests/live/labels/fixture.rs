@@ -62,15 +62,11 @@ impl Fixture {
 
     /// A ring with two shards on a shared plane, with a ring and a namespace of this name.
     pub(crate) async fn on(keeps: Keeps, name: &str) -> Self {
-        Self::fenced_by(Fence::Proxy, keeps, name).await
+        Self::fenced(Fence::Proxy, keeps, name).await
     }
 
-    /// The same with the API server's fence.
-    pub(crate) async fn fenced(name: &str) -> Self {
-        Self::fenced_by(Fence::ApiServer, Keeps::Both, name).await
-    }
-
-    async fn fenced_by(fence: Fence, keeps: Keeps, name: &str) -> Self {
+    /// The same with this fence.
+    pub(crate) async fn fenced(fence: Fence, keeps: Keeps, name: &str) -> Self {
         let system = System::on(&plane(keeps).await, name, settings(keeps, fence)).await.unwrap();
         Self::at(system, keeps).await
     }

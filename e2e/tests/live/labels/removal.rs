@@ -12,11 +12,14 @@ use ringside_e2e::{
     toolchain::{self, built},
     website::Website,
 };
-use ringside_ring::ClusterRing;
+use ringside_ring::{ClusterRing, cluster_ring::Fence};
 
-use crate::labels::{
-    belongings::{FENCE, KINDS, api},
-    fixture::{DEADLINE, Fixture},
+use crate::{
+    labels::{
+        belongings::{FENCE, KINDS, api},
+        fixture::{DEADLINE, Fixture},
+    },
+    planes::Keeps,
 };
 
 /// The resources of the ring, as they are counted.
@@ -99,7 +102,7 @@ fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 }
 
 pub(crate) async fn removing_the_ring_takes_everything_off() {
-    let fixture = Fixture::fenced("labels-removed").await;
+    let fixture = Fixture::fenced(Fence::ApiServer, Keeps::Both, "labels-removed").await;
     let before = whole(&fixture).await;
     let ring = delete_ring(&fixture).await;
     assert_nothing_is_left(&fixture).await;

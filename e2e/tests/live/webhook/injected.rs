@@ -3,10 +3,7 @@
 
 use std::{fs, path::Path};
 
-use k8s_openapi::{
-    ByteString,
-    api::{admissionregistration::v1::MutatingWebhookConfiguration, core::v1::Secret},
-};
+use k8s_openapi::{ByteString, api::admissionregistration::v1::MutatingWebhookConfiguration};
 use kube::{
     Api,
     api::{Patch, PatchParams},
@@ -81,11 +78,6 @@ pub(crate) async fn a_certificate_that_somebody_else_keeps_is_shown_and_exchange
     assert_eq!(trust::bundle(&made), None);
     assert!(!fixture.is_labelled(&fixture.create().await));
     fixture.until_assigned().await;
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), "ringside-system");
-    // The installation brings it empty.
-    let secret = secrets.get_opt("ringside-sharder-webhook").await.unwrap();
-    assert!(secret.is_none_or(|secret| secret.data.unwrap_or_default().is_empty()), "the sharder makes none");
-
     inject(&fixture, &authority).await;
     fixture.until_answered().await;
     assert!(shown_by_all(&fixture).await.iter().all(|shown| *shown == first));
@@ -105,18 +97,6 @@ pub(crate) async fn a_certificate_that_somebody_else_keeps_is_shown_and_exchange
     assert!(fixture.is_labelled(&fixture.create().await));
     assert_eq!(failed_open(&client).await, before);
 
-    // The sharder sees what was injected, and leaves it; somebody who takes the annotation off is undone, with that kept.
+    // The sharder sees what was injected, and leaves it.
     assert_eq!(configuration(&fixture).await.metadata.generation, injected.metadata.generation, "nobody wrote to it");
-    let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    let name = injected.metadata.name.clone().unwrap();
-    let bare = Patch::Merge(json!({"metadata": {"annotations": {"cert-manager.io/inject-ca-from": null}}}));
-    api.patch(&name, &PatchParams::default(), &bare).await.unwrap();
-    eventually("the annotation is back, and the bundle still there", DEADLINE, || async {
-        let now = configuration(&fixture).await;
-        let named = now.metadata.annotations.as_ref().and_then(|all| all.get("cert-manager.io/inject-ca-from"));
-        let is_back = named.is_some_and(|name| name == CERTIFICATE);
-        if is_back && trust::bundle(&now) == trust::bundle(&injected) { Ok(()) } else { Err(format!("{now:?}")) }
-    })
-    .await
-    .unwrap();
 }
