@@ -7,25 +7,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ringside_e2e::pages::root;
+use ringside_e2e::pages::{files, root};
 
-/// Every Rust file below a crate's `dir`.
+const CRATES: [&str; 8] = ["ring", "runtime", "proxy", "sharder", "cli", "model", "e2e", "bench"];
+
+/// Every Rust file below this folder of a crate.
 fn sources(dir: &str) -> Vec<PathBuf> {
-    fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
-        for entry in fs::read_dir(dir).into_iter().flatten() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                walk(&path, found);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                found.push(path);
-            }
-        }
-    }
-    let mut found = Vec::new();
-    for krate in ["ring", "runtime", "proxy", "sharder", "cli", "model", "e2e", "bench"] {
-        walk(&root().join(krate).join(dir), &mut found);
-    }
-    assert!(!found.is_empty() || dir != "src");
+    let found: Vec<_> = CRATES.iter().flat_map(|krate| files(&format!("{krate}/{dir}"), "rs")).collect();
+    assert!(!found.is_empty(), "no crate has {dir}");
     found
 }
 
@@ -56,7 +45,7 @@ fn every_path_that_a_page_names_exists() {
 fn every_module_is_on_the_map() {
     let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let mut unnamed = Vec::new();
-    for krate in ["ring", "runtime", "proxy", "sharder", "cli", "model", "e2e", "bench"] {
+    for krate in CRATES {
         for entry in fs::read_dir(root().join(krate).join("src")).unwrap() {
             let path = entry.unwrap().path();
             let stem = path.file_stem().unwrap().to_str().unwrap();
