@@ -1,5 +1,4 @@
 //! ARCHITECTURE.md names only what exists, and the tree keeps to the rules that it states.
-#![allow(clippy::unwrap_used)]
 
 use std::{
     collections::{BTreeMap, BTreeSet},

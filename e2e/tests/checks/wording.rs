@@ -1,5 +1,4 @@
 //! Texts for users keep to the project's words.
-#![allow(clippy::unwrap_used)]
 
 use std::{
     fs,

@@ -1,5 +1,4 @@
 //! Rules, dashboard and runbook say the same, and name only what there is.
-#![allow(clippy::unwrap_used)]
 
 use std::{collections::BTreeSet, fs};
 

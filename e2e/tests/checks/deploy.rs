@@ -1,7 +1,6 @@
 //! What `deploy/` installs: the Helm chart renders the same objects as the kustomize overlays, and every value of it counts.
 //!
 //! What Helm and kustomize themselves are asked is left to the second tier.
-#![allow(clippy::unwrap_used)]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -49,7 +48,7 @@ fn by_key(objects: Vec<DynamicObject>) -> BTreeMap<Key, Value> {
 
 /// All components at once, by kustomize and by values of the chart.
 fn everything() -> (PathBuf, String) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/deploy");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/checks/deploy");
     (folder.join("everything"), format!("--values={}", folder.join("everything-values.yaml").display()))
 }
 
