@@ -148,13 +148,8 @@ impl Node {
     /// Copies the logs of all processes and pods to a folder that stays.
     pub fn keep_logs(&self) -> io::Result<Option<PathBuf>> {
         // Links with the names of pods and containers, which the kubelet makes for collectors of logs.
-        let pods = self.outside(Path::new("/var/log/containers"));
+        let pods = self.ground.namespaces.outside(Path::new("/var/log/containers"));
         keep_logs(&[self.dir(), self.control_plane.dir(), &pods])
-    }
-
-    /// Where a file that the kubelet or a pod's host sees is seen by this process.
-    pub fn outside(&self, path: &Path) -> PathBuf {
-        self.ground.namespaces.outside(path)
     }
 }
 
