@@ -11,19 +11,15 @@ import (
 	"os/signal"
 	"strconv"
 	"syscall"
-	"time"
 )
 
 var commands = map[string]func(arguments []string) error{
-	"pause":  pause,
-	"cat":    cat,
-	"digest": digest,
-	"say":    say,
-	"fill":   fill,
-	"lines":  lines,
-	"size":   size,
-	"serve":  serve,
-	"echo":   echo,
+	"pause": pause,
+	"cat":   cat,
+	"say":   say,
+	"lines": lines,
+	"serve": serve,
+	"echo":  echo,
 }
 
 func main() {
@@ -40,16 +36,12 @@ func main() {
 	}
 }
 
-// argument is the one at that place, or what stands in for it.
-func argument(arguments []string, at int, otherwise string) string {
-	if at < len(arguments) {
-		return arguments[at]
-	}
-	return otherwise
-}
-
+// number is the argument at that place.
 func number(arguments []string, at int) (int, error) {
-	return strconv.Atoi(argument(arguments, at, ""))
+	if at >= len(arguments) {
+		return 0, fmt.Errorf("argument %d is missing", at)
+	}
+	return strconv.Atoi(arguments[at])
 }
 
 // pause does nothing until it is told to end.
@@ -66,22 +58,6 @@ func cat([]string) error {
 	return err
 }
 
-// digest says how much there was on stdin, and what, once that has ended.
-func digest([]string) error {
-	return report(os.Stdin)
-}
-
-// report says how much was read, and what, once the input has ended.
-func report(input io.Reader) error {
-	hash := sha256.New()
-	count, err := io.Copy(hash, input)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Printf("%d %x\n", count, hash.Sum(nil))
-	return err
-}
-
 // say TEXT ERROR CODE writes to stdout and stderr, and exits with that code.
 func say(arguments []string) error {
 	code, err := number(arguments, 2)
@@ -92,15 +68,6 @@ func say(arguments []string) error {
 	fmt.Fprint(os.Stderr, arguments[1])
 	os.Exit(code)
 	return nil
-}
-
-// fill COUNT writes so many bytes to stdout.
-func fill(arguments []string) error {
-	count, err := number(arguments, 0)
-	if err != nil {
-		return err
-	}
-	return write(os.Stdout, count)
 }
 
 // write writes so many bytes, the same ones each time and no two parts alike.
@@ -118,13 +85,9 @@ func write(out io.Writer, left int) error {
 	return buffered.Flush()
 }
 
-// lines COUNT PAUSE writes numbered lines to stdout, and pauses after each.
+// lines COUNT writes numbered lines to stdout.
 func lines(arguments []string) error {
 	count, err := number(arguments, 0)
-	if err != nil {
-		return err
-	}
-	interval, err := time.ParseDuration(argument(arguments, 1, "0s"))
 	if err != nil {
 		return err
 	}
@@ -132,7 +95,6 @@ func lines(arguments []string) error {
 		if _, err := fmt.Println("line", line); err != nil {
 			return err
 		}
-		time.Sleep(interval)
 	}
 	return nil
 }
@@ -151,14 +113,13 @@ func echo([]string) error {
 	}
 }
 
-// serve ECHO GIVE COUNT TAKE listens on three ports: on one it sends back what comes, on the next it sends so many bytes, as
-// fill does, and closes, and on the last it says on stdout how much came, and what, once the client sends no more.
+// serve ECHO GIVE COUNT listens on two ports: on one it sends back what comes, on the other it sends so many bytes, and closes.
 func serve(arguments []string) error {
 	count, err := number(arguments, 2)
 	if err != nil {
 		return err
 	}
-	ended := make(chan error, 3)
+	ended := make(chan error, 2)
 	go listen(arguments[0], ended, func(connection net.Conn) error {
 		_, err := io.Copy(connection, connection)
 		return err
@@ -166,7 +127,6 @@ func serve(arguments []string) error {
 	go listen(arguments[1], ended, func(connection net.Conn) error {
 		return write(connection, count)
 	})
-	go listen(arguments[3], ended, func(connection net.Conn) error { return report(connection) })
 	return <-ended
 }
 

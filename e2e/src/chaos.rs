@@ -1,6 +1,6 @@
 //! Chaos: everything that can fail fails at random beneath shards at work, and a verdict on what came of it.
 //!
-//! `cargo run --release -p ringside-e2e --bin chaos -- --minutes 10 --seed 1`
+//! `cargo run --release -p ringside-tests --bin chaos -- --minutes 10 --seed 1`
 
 mod arguments;
 mod dead;

@@ -139,7 +139,7 @@ impl Section {
                 .with_context(|| format!("write {}", path.display()));
         }
         let Self { name, test } = self;
-        let (path, command) = (path.display(), format!("{WRITE}=1 cargo test -p ringside-e2e --test {test}"));
+        let (path, command) = (path.display(), format!("{WRITE}=1 cargo test -p ringside-tests --test {test}"));
         let difference = difference(was, &text);
         bail!("the section `{name}` of {path} does not say what was seen; write it anew:\n  {command}\n{difference}")
     }

@@ -1,53 +1,63 @@
 //! The runner of live tests: one program, in which each case gets the share of the machine that it needs.
 //!
 //! A case panics when it fails. Some cost more than a change is worth: these are left to `--include-ignored`.
-//! A case that failed while others ran is run once more, alone: the machine may have been too busy. The end
-//! of the output names those that passed only then. A broken assertion is run again too, as most are about what is so after a
-//! time. Of a strict case, which is about what may never happen, it is not.
+//! What cases need is built before the first of them. How many run at once follows from the cores and from how late the
+//! machine's timers fire. A case that failed while they fired late is run once more, alone; where they did not, a failure is a
+//! failure. A broken assertion is run again too, as most are about what is so after a time; that of a strict case, which is
+//! about what may never happen, is not. The end of the output tells what came of all.
 
+mod admission;
 mod case;
 mod fixture;
+mod lateness;
+mod verdict;
 
 use std::{
     any::Any,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::Write as _,
     panic::{AssertUnwindSafe, resume_unwind},
     process::ExitCode,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::available_parallelism,
     time::{Duration, Instant},
 };
 
 use futures::{FutureExt as _, future::LocalBoxFuture};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use tokio::{runtime::Handle, sync::Semaphore, time::timeout};
+use tokio::{runtime::Handle, time::timeout};
 
+use self::{
+    admission::Admission,
+    lateness::{LATE, Sensor},
+    verdict::{Machine, Outcome, Verdict},
+};
 pub use self::{
     case::{Case, Group, Weight},
     fixture::Shared,
 };
-use crate::process::keep_all_logs;
-
-/// What all cases that run at once may weigh together, and so how many can.
-const CAPACITY: u32 = 16;
+use crate::{
+    process::keep_all_logs,
+    toolchain::{self, Environment, Need, say},
+};
 
 /// A case that is still at it hangs.
 const CASE_TIMEOUT: Duration = Duration::from_secs(900);
 
-/// How many of the slowest cases are named at the end.
-const NAMED_SLOWEST: usize = 15;
-
 /// What the trials share.
 struct Stage {
     handle: Handle,
-    tokens: Semaphore,
+    admission: Admission,
+    sensor: Sensor,
     /// The cases of each group that have not ended, and those that have passed.
     open: Mutex<BTreeMap<&'static str, Open>>,
-    seconds: Mutex<Vec<(Duration, String)>>,
-    /// The cases that passed only when they ran alone.
-    passed_alone: Mutex<Vec<String>>,
+    verdict: Mutex<Verdict>,
     /// Whether cases run that cost too much for every change.
     all: bool,
+    /// What is not on this machine, and how to install it.
+    missing: BTreeMap<Need, String>,
+    /// What could not be built.
+    broken: BTreeMap<Need, String>,
 }
 
 /// Writes what the cases of a group saw.
@@ -60,14 +70,6 @@ struct Open {
     whole: bool,
     ends: fn(),
     settles: Option<Settle>,
-}
-
-/// What came of a case.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
-    Passed,
-    Failed,
-    Ignored,
 }
 
 /// What came of one attempt at a case.
@@ -85,12 +87,13 @@ fn missed_deadline(panic: &(dyn Any + Send)) -> bool {
 struct EndGuard<'a> {
     stage: &'a Stage,
     group: &'static str,
+    name: &'a str,
     outcome: Outcome,
 }
 
 impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
-        self.stage.end(self.group, self.outcome);
+        self.stage.end(self.group, self.name, self.outcome);
     }
 }
 
@@ -101,9 +104,12 @@ pub struct Runner {
     open: BTreeMap<&'static str, Open>,
     /// As in [`Stage`].
     all: bool,
+    missing: BTreeMap<Need, String>,
+    broken: BTreeMap<Need, String>,
+    is_prepared: bool,
 }
 
-/// Runs the cases that the process' arguments ask for, and says which took longest.
+/// Runs the cases that the process' arguments ask for, and tells what came of them.
 ///
 /// # Panics
 /// When there can be no runtime.
@@ -117,7 +123,7 @@ impl Runner {
     #[must_use]
     pub fn of_process(groups: Vec<Group>) -> Self {
         let mut arguments = Arguments::from_args();
-        arguments.test_threads = arguments.test_threads.or(Some(CAPACITY as usize));
+        arguments.test_threads = arguments.test_threads.or(Some(Admission::most(cores())));
         let all = arguments.include_ignored || arguments.ignored;
         let (mut cases, mut open) = (Vec::new(), BTreeMap::new());
         for group in groups {
@@ -127,18 +133,47 @@ impl Runner {
         }
         // Those that need the machine for themselves come last, so that nothing waits behind them.
         cases.sort_by_key(|(_, case)| case.weight == Weight::Alone);
-        Self { arguments, cases, open, all }
+        let (missing, broken) = (BTreeMap::new(), BTreeMap::new());
+        let mut runner = Self { arguments, cases, open, all, missing, broken, is_prepared: false };
+        let environment = Environment::of_process();
+        let obstacle = |need: Need| need.obstacle(&environment).map(|obstacle| (need, obstacle));
+        runner.missing = runner.needs().into_iter().filter_map(obstacle).collect();
+        runner
+    }
+
+    /// The cases that are asked for and are of this tier.
+    fn asked(&self) -> impl Iterator<Item = &Case> {
+        let asked = |(group, case): &&(&str, Case)| {
+            let trial = Trial::test(format!("{group}::{}", case.name), || Ok(()));
+            let trial = trial.with_ignored_flag(case.has_ignored_flag(self.all));
+            !self.arguments.list && !self.arguments.is_filtered_out(&trial) && !case.is_second_tier(self.all)
+        };
+        self.cases.iter().filter(asked).map(|(_, case)| case)
+    }
+
+    fn needs(&self) -> BTreeSet<Need> {
+        self.asked().flat_map(|case| case.needs.iter().copied()).collect()
     }
 
     /// Whether a case will run. Without one, nothing has to be prepared.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        let runs = |(group, case): &(&str, Case)| {
-            let trial = Trial::test(format!("{group}::{}", case.name), || Ok(()));
-            let trial = trial.with_ignored_flag(case.has_ignored_flag(self.all));
-            !self.arguments.is_filtered_out(&trial) && case.left_out(self.all).is_none()
-        };
-        !self.arguments.list && self.cases.iter().any(runs)
+        self.asked().any(|case| case.left_out(self.all, &self.missing).is_none())
+    }
+
+    /// Builds and fetches what the cases need, and says what it is at. Blocks.
+    pub fn prepare(&mut self) {
+        let needs = if self.has_work() { self.needs() } else { BTreeSet::new() };
+        let needs: Vec<_> = needs.into_iter().filter(|need| !self.missing.contains_key(need)).collect();
+        let environment = Environment::of_process();
+        for (index, need) in needs.iter().enumerate() {
+            say(format_args!("preparing {} of {}: {need}", index + 1, needs.len()));
+            if let Err(error) = need.prepare(&environment) {
+                say(format_args!("can't prepare {need}: {error:#}"));
+                self.broken.insert(*need, format!("{error:#}"));
+            }
+        }
+        self.is_prepared = true;
     }
 
     /// Runs the cases, in a runtime of their own.
@@ -153,30 +188,53 @@ impl Runner {
 
     /// Runs the cases in this runtime, from a thread that may block.
     #[must_use]
-    pub fn run_in(self, handle: &Handle) -> ExitCode {
-        let Self { arguments, cases, open, all } = self;
-        let (handle, tokens) = (handle.clone(), Semaphore::new(CAPACITY as usize));
+    pub fn run_in(mut self, handle: &Handle) -> ExitCode {
+        if !self.is_prepared {
+            self.prepare();
+        }
+        toolchain::seal();
+        let Self { arguments, cases, open, all, missing, broken, .. } = self;
         let stage = Arc::new(Stage {
-            handle,
-            tokens,
+            handle: handle.clone(),
+            admission: Admission::new(cores()),
+            sensor: Sensor::start(),
             open: Mutex::new(open),
-            seconds: Mutex::default(),
-            passed_alone: Mutex::default(),
+            verdict: Mutex::default(),
             all,
+            missing,
+            broken,
         });
+        let begin = Instant::now();
+        let follower = handle.spawn(follow(Arc::clone(&stage)));
         let trials = cases.into_iter().map(|(group, case)| stage.trial(group, case));
         let conclusion = libtest_mimic::run(&arguments, trials.collect());
+        follower.abort();
+        let settled = libtest_mimic::run(&arguments, stage.pages(&arguments));
         if !arguments.list {
-            stage.name_slowest();
-            stage.name_passed_alone();
+            stage.say_verdict(begin.elapsed());
         }
-        let pages = stage.pages(&arguments);
-        let settled = libtest_mimic::run(&arguments, pages);
         if conclusion.has_failed() { conclusion.exit_code() } else { settled.exit_code() }
     }
 }
 
+fn cores() -> usize {
+    available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// Lets as many cases run at once as leave the machine in time.
+async fn follow(stage: Arc<Stage>) {
+    loop {
+        let begin = Instant::now();
+        tokio::time::sleep(admission::INTERVAL).await;
+        stage.admission.follow(stage.sensor.worst_since(begin));
+    }
+}
+
 impl Stage {
+    fn verdict(&self) -> MutexGuard<'_, Verdict> {
+        self.verdict.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn trial(self: &Arc<Self>, group: &'static str, case: Case) -> Trial {
         let (name, stage) = (format!("{group}::{}", case.name), Arc::clone(self));
         let ignored = case.has_ignored_flag(self.all);
@@ -185,27 +243,31 @@ impl Stage {
     }
 
     fn play(&self, group: &'static str, name: &str, mut case: Case) -> Result<Completion, Failed> {
-        let mut end = EndGuard { stage: self, group, outcome: Outcome::Failed };
-        if let Some(reason) = case.left_out(self.all) {
+        let mut end = EndGuard { stage: self, group, name, outcome: Outcome::Failed };
+        if let Some(reason) = case.left_out(self.all, &self.missing) {
             end.outcome = Outcome::Ignored;
+            *self.verdict().ignored.entry(reason.clone()).or_default() += 1;
             return Ok(Completion::ignored_with(reason));
+        }
+        if let Some(fault) = case.needs.iter().find_map(|need| self.broken.get(need)) {
+            return Err(fault.into());
         }
         self.handle.block_on(async {
             let Some(run) = (case.run)() else { return Ok(()) };
-            let panic = match self.attempt(name, case.weight, || (), run).await {
-                Attempt::Ended(result) => return result,
-                Attempt::Panicked(panic) => panic,
+            let (panic, late) = match self.attempt(name, case.weight, || (), run).await {
+                (Attempt::Ended(result), _) => return result,
+                (Attempt::Panicked(panic), late) => (panic, late),
             };
-            let may_be_load = case.weight != Weight::Alone && (!case.is_strict || missed_deadline(&*panic));
+            let may_be_load = late >= LATE && (!case.is_strict || missed_deadline(&*panic));
             let again = if may_be_load { (case.run)() } else { None };
             let Some(run) = again else { resume_unwind(panic) };
             // What the first attempt left in what the group shares is no ground for the second.
-            match self.attempt(name, Weight::Alone, || self.begin_anew(group), run).await {
-                Attempt::Ended(Err(hung)) => Err(hung),
-                Attempt::Ended(Ok(())) => {
-                    self.passed_alone.lock().unwrap_or_else(PoisonError::into_inner).push(name.to_owned());
-                    Ok(())
-                }
+            let (second, _) = self.attempt(name, Weight::Alone, || self.begin_anew(group), run).await;
+            let passed = matches!(second, Attempt::Ended(Ok(())));
+            let outcome = if passed { Outcome::Passed } else { Outcome::Failed };
+            self.verdict().again.push((name.to_owned(), late, outcome));
+            match second {
+                Attempt::Ended(result) => result,
                 Attempt::Panicked(panic) => resume_unwind(panic),
             }
         })?;
@@ -221,27 +283,27 @@ impl Stage {
         }
     }
 
-    /// Runs the case once, with this share of the machine, and `prepare` before it.
+    /// Runs the case once, with this share of the machine, and `prepare` before it. Returns how late timers were, too.
     async fn attempt(
         &self,
         name: &str,
         weight: Weight,
         prepare: impl FnOnce(),
         run: LocalBoxFuture<'static, ()>,
-    ) -> Attempt {
-        let _permit = self.tokens.acquire_many(weight.tokens()).await;
+    ) -> (Attempt, Duration) {
+        let _permit = self.admission.admit(weight).await;
         prepare();
         let begin = Instant::now();
         let played = AssertUnwindSafe(timeout(CASE_TIMEOUT, run)).catch_unwind().await;
-        let mut seconds = self.seconds.lock().unwrap_or_else(PoisonError::into_inner);
-        seconds.push((begin.elapsed(), name.to_owned()));
-        match played {
+        self.verdict().took.push((begin.elapsed(), name.to_owned()));
+        let attempt = match played {
             Ok(ended) => Attempt::Ended(ended.map_err(|_| format!("it has not ended after {CASE_TIMEOUT:?}"))),
             Err(panic) => Attempt::Panicked(panic),
-        }
+        };
+        (attempt, self.sensor.worst_since(begin))
     }
 
-    fn end(&self, group: &'static str, outcome: Outcome) {
+    fn end(&self, group: &'static str, name: &str, outcome: Outcome) {
         let ends = {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(open) = open.get_mut(group) else { return };
@@ -249,8 +311,13 @@ impl Stage {
             open.whole &= outcome == Outcome::Passed;
             (open.left == 0).then_some(open.ends)
         };
-        if outcome == Outcome::Failed {
-            keep_all_logs();
+        match outcome {
+            Outcome::Passed => self.verdict().passed += 1,
+            Outcome::Ignored => {}
+            Outcome::Failed => {
+                self.verdict().failed.push(name.to_owned());
+                keep_all_logs();
+            }
         }
         if let Some(ends) = ends {
             let _in_runtime = self.handle.enter();
@@ -258,21 +325,12 @@ impl Stage {
         }
     }
 
-    #[allow(clippy::print_stderr, reason = "what was measured")]
-    fn name_slowest(&self) {
-        let mut seconds = std::mem::take(&mut *self.seconds.lock().unwrap_or_else(PoisonError::into_inner));
-        seconds.sort_unstable_by(|one, other| other.cmp(one));
-        let mut stderr = std::io::stderr();
-        for (took, name) in seconds.iter().take(NAMED_SLOWEST) {
-            let _ = writeln!(stderr, "{:>7.1} s  {name}", took.as_secs_f64());
-        }
-    }
-
-    #[allow(clippy::print_stderr, reason = "who reads a green run is to see what was close")]
-    fn name_passed_alone(&self) {
-        for name in std::mem::take(&mut *self.passed_alone.lock().unwrap_or_else(PoisonError::into_inner)) {
-            eprintln!("passed only alone, as it failed beside others: {name}");
-        }
+    fn say_verdict(&self, took: Duration) {
+        let late = [50, 1, 0].map(|above| self.sensor.percentile(above));
+        let machine = Machine { cores: cores(), late, at_once: self.admission.range(), took };
+        let mut text = String::new();
+        let _infallible = self.verdict().say(&mut text, &machine);
+        let _no_reader = write!(std::io::stderr(), "\n{text}");
     }
 
     /// The pages that groups write, of those of which every case has passed.

@@ -21,7 +21,6 @@ use std::{
 use anyhow::{Context as _, bail};
 use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::{Api, Client};
-use tokio::sync::Mutex;
 
 use self::{
     commands::Layout,
@@ -43,15 +42,11 @@ use crate::{
 /// Unpacking an image takes about a second; a loaded machine needs longer.
 const IMPORT_DEADLINE: Duration = Duration::from_secs(60);
 
-/// After SIGKILL the kernel only has to free the memory.
-const KILL_DEADLINE: Duration = Duration::from_secs(20);
-
 /// A running node with its control plane.
 pub struct Node {
-    // Dropped in this order: who keeps pods alive before the pods, which end with the namespaces; the cgroup and the
-    // folder once nobody uses them.
-    kubelet: Mutex<Process>,
-    _others: Vec<Process>,
+    // Dropped in this order: the kubelet first, which keeps pods alive, before the pods, which end with the namespaces; the
+    // cgroup and the folder once nobody uses them.
+    _processes: Vec<Process>,
     control_plane: ControlPlane,
     ground: Ground,
     layout: Layout,
@@ -125,9 +120,9 @@ impl Node {
             import(&ground, &layout, archive).await?;
         }
         let kubelet = spawn("kubelet", &commands::kubelet(namespaces, programs, &layout))?;
-        let others = vec![containerd, scheduler, kube_proxy];
-        until_ready(&control_plane.client(), others.iter().chain([&kubelet])).await?;
-        Ok(Self { kubelet: Mutex::new(kubelet), _others: others, control_plane, ground, layout })
+        let processes = vec![kubelet, containerd, scheduler, kube_proxy];
+        until_ready(&control_plane.client(), &processes).await?;
+        Ok(Self { _processes: processes, control_plane, ground, layout })
     }
 
     /// The control plane that it belongs to.
@@ -153,23 +148,8 @@ impl Node {
     /// Copies the logs of all processes and pods to a folder that stays.
     pub fn keep_logs(&self) -> io::Result<Option<PathBuf>> {
         // Links with the names of pods and containers, which the kubelet makes for collectors of logs.
-        let pods = self.outside(Path::new("/var/log/containers"));
+        let pods = self.ground.namespaces.outside(Path::new("/var/log/containers"));
         keep_logs(&[self.dir(), self.control_plane.dir(), &pods])
-    }
-
-    /// Where a file that the kubelet or a pod's host sees is seen by this process.
-    pub fn outside(&self, path: &Path) -> PathBuf {
-        self.ground.namespaces.outside(path)
-    }
-
-    /// Kills the kubelet and starts it anew, as an update of it does: the pods go on.
-    pub async fn restart_kubelet(&self) -> anyhow::Result<()> {
-        let mut kubelet = self.kubelet.lock().await;
-        kubelet.kill()?;
-        kubelet.wait_for_group(KILL_DEADLINE).await?;
-        let command = commands::kubelet(&self.ground.namespaces, &self.ground.programs, &self.layout);
-        *kubelet = spawn(&self.layout, "kubelet", &command)?;
-        Ok(())
     }
 }
 
@@ -197,10 +177,10 @@ async fn import(ground: &Ground, layout: &Layout, archive: &Archive) -> anyhow::
 }
 
 /// Until pods are scheduled on it: it says that it is ready, and its first taint is gone.
-async fn until_ready(client: &Client, processes: impl Iterator<Item = &Process> + Clone) -> anyhow::Result<()> {
+async fn until_ready(client: &Client, processes: &[Process]) -> anyhow::Result<()> {
     let nodes: Api<NodeObject> = Api::all(client.clone());
     eventually("the node is ready", START_DEADLINE, || async {
-        if let Some(ended) = processes.clone().find_map(|process| process.check_running().err()) {
+        if let Some(ended) = processes.iter().find_map(|process| process.check_running().err()) {
             return Ok(Err(ended));
         }
         let node = nodes.get(NODE).await.map_err(|error| error.to_string())?;

@@ -14,6 +14,28 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
 }
 
+/// Every file with this extension below a folder of the repository, in the order of their paths; none where there is no folder.
+///
+/// # Panics
+/// When a folder can't be read to its end.
+#[must_use]
+pub fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
+    fn walk(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).into_iter().flatten() {
+            let path = entry.unwrap_or_else(|error| panic!("{}: {error}", folder.display())).path();
+            if path.is_dir() {
+                walk(&path, extension, found);
+            } else if path.extension().is_some_and(|it| it == extension) {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(&root().join(folder), extension, &mut found);
+    found.sort();
+    found
+}
+
 /// A page of Markdown.
 #[derive(Debug)]
 pub struct Page {

@@ -7,6 +7,7 @@ mod cache;
 mod environment;
 mod go;
 mod libraries;
+mod need;
 mod programs;
 mod progress;
 mod version;
@@ -18,6 +19,8 @@ use anyhow::anyhow;
 
 pub use environment::Environment;
 pub use libraries::{java, python, without_java, without_python};
+pub use need::Need;
+pub(crate) use need::seal;
 pub use programs::{
     ControlPlanePrograms, NodePrograms, control_plane, elector, guest, helm, kube_controller_manager, kubectl, node,
     operator, other_sharder, own_shard,

@@ -1,4 +1,4 @@
-//! Lets everything fail at random and gives a verdict: `cargo run --release -p ringside-e2e --bin chaos -- --seed 1`.
+//! Lets everything fail at random and gives a verdict: `cargo run --release -p ringside-tests --bin chaos -- --seed 1`.
 
 use std::process::ExitCode;
 

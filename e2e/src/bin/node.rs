@@ -1,4 +1,4 @@
-//! A real node to play with: `cargo run -p ringside-e2e --bin node`.
+//! A real node to play with: `cargo run -p ringside-tests --bin node`.
 
 use std::{
     ffi::OsString,

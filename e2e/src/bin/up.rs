@@ -1,4 +1,4 @@
-//! Leaves a control plane running until Ctrl-C: `cargo run -p ringside-e2e --bin up -- --dir DIR`.
+//! Leaves a control plane running until Ctrl-C: `cargo run -p ringside-tests --bin up -- --dir DIR`.
 
 use std::{fs, io::Write as _, path::PathBuf};
 

@@ -1,6 +1,10 @@
 //! A case, and the group that it belongs to.
 
+use std::collections::BTreeMap;
+
 use futures::future::LocalBoxFuture;
+
+use crate::toolchain::Need;
 
 /// The share of the machine that a case needs while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,17 +17,6 @@ pub enum Weight {
     Alone,
 }
 
-impl Weight {
-    /// Of sixteen.
-    pub(super) const fn tokens(self) -> u32 {
-        match self {
-            Self::Waits => 1,
-            Self::Works => 5,
-            Self::Alone => 16,
-        }
-    }
-}
-
 /// Begins what a case does, which panics when it fails. `None` when it can't be begun again.
 type Run = Box<dyn FnMut() -> Option<LocalBoxFuture<'static, ()>> + Send>;
 
@@ -32,6 +25,7 @@ pub struct Case {
     pub(super) name: String,
     pub(super) weight: Weight,
     pub(super) is_strict: bool,
+    pub(super) needs: Vec<Need>,
     cost: Option<&'static str>,
     obstacle: Box<dyn Fn() -> Option<String> + Send>,
     pub(super) run: Run,
@@ -51,7 +45,8 @@ impl Case {
 
     fn of(path: &str, run: Run) -> Self {
         let name = path.rsplit("::").next().unwrap_or(path).trim().to_owned();
-        Self { name, weight: Weight::Waits, is_strict: false, cost: None, obstacle: Box::new(|| None), run }
+        let needs = Need::BASE.to_vec();
+        Self { name, weight: Weight::Waits, is_strict: false, needs, cost: None, obstacle: Box::new(|| None), run }
     }
 
     /// The same, in which controllers work all the time.
@@ -72,6 +67,13 @@ impl Case {
         Self { weight: Weight::Alone, ..self }
     }
 
+    /// The same, of which this is prepared before the first case.
+    #[must_use]
+    pub fn needs(mut self, need: Need) -> Self {
+        self.needs.push(need);
+        self
+    }
+
     /// The same, left to `--include-ignored` for this cost.
     #[must_use]
     pub fn costs(self, cost: &'static str) -> Self {
@@ -90,11 +92,19 @@ impl Case {
         all && self.cost.is_some()
     }
 
-    /// The reason why it does not run, where there is one.
-    pub(super) fn left_out(&self, all: bool) -> Option<String> {
+    /// Whether it costs too much for every change, where not `all` are asked for.
+    pub(super) const fn is_second_tier(&self, all: bool) -> bool {
+        self.cost.is_some() && !all
+    }
+
+    /// The reason why it does not run, where there is one. What is missing of needs is known.
+    pub(super) fn left_out(&self, all: bool, missing: &BTreeMap<Need, String>) -> Option<String> {
         match self.cost {
             Some(cost) if !all => Some(format!("left to --include-ignored: {cost}")),
-            _ => (self.obstacle)().map(|obstacle| format!("can't run here: {obstacle}")),
+            _ => {
+                let missing = self.needs.iter().find_map(|need| missing.get(need).cloned());
+                missing.or_else(|| (self.obstacle)()).map(|obstacle| format!("can't run here: {obstacle}"))
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use super::{
     Environment,
     cache::{self, Locked},
-    failed_build,
+    failed_build, need,
     progress::say,
 };
 use crate::files::failed;
@@ -80,6 +80,7 @@ impl Fetcher {
         let list = folder.join(self.list);
         let text = fs::read(&list).map_err(failed("read", &list))?;
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        need::ask(&name)?;
         let place = cache::folder(environment, &name);
         let locked = Locked::acquire(place.clone())?;
         // The copy of the list says of which text the folder is.

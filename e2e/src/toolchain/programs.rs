@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use super::{
     Environment,
     cache::{self, Locked},
-    go,
+    go, need,
     progress::say,
     version::Minor,
 };
@@ -167,6 +167,7 @@ fn built() -> MutexGuard<'static, BTreeSet<&'static str>> {
 }
 
 fn provide<const N: usize>(environment: &Environment, programs: [&'static Program; N]) -> anyhow::Result<[PathBuf; N]> {
+    programs.iter().try_for_each(|program| need::ask(program.name))?;
     if programs.iter().any(|program| !program.is_our_own()) {
         check_assets(environment)?;
     }

@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context as _;
 use serde_json::Value;
 
-use super::{Environment, environment::workspace_folder, failed_build, progress::say};
+use super::{Environment, environment::workspace_folder, failed_build, need, progress::say};
 
 /// Where the programs of Ringside are.
 #[derive(Debug, Clone)]
@@ -26,6 +26,7 @@ pub struct RingsidePrograms {
 /// Builds proxy, sharder and the command, once a process: cargo builds no programs of other packages for tests.
 pub fn ringside(environment: &Environment) -> anyhow::Result<RingsidePrograms> {
     static BUILT: Mutex<Option<RingsidePrograms>> = Mutex::new(None);
+    need::ask("ringside")?;
     once(&BUILT, || {
         let command = Command::new(&environment.cargo);
         // Among all members, as the launcher and `cargo test` build: by their packages alone their dependencies would have
@@ -54,6 +55,7 @@ fn once<T: Clone>(built: &Mutex<Option<T>>, build: impl FnOnce() -> anyhow::Resu
 /// All are the linker's matter, so all but the last step is shared with [`ringside`]. The Dockerfile shares with no other
 /// build, and uses the profile `dist`.
 pub fn ringside_static(environment: &Environment) -> anyhow::Result<RingsidePrograms> {
+    need::ask("images of ringside")?;
     say(format_args!("building ringside-proxy and ringside-sharder for their images"));
     let program = |package, name| {
         let command = Command::new(&environment.cargo);
@@ -74,13 +76,12 @@ fn profile() -> &'static str {
 /// it is a workspace of its own. Once a process, too.
 pub fn rust_elector(environment: &Environment) -> anyhow::Result<PathBuf> {
     static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
+    need::ask("rust-elector")?;
     once(&BUILT, || {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("electors/rust");
         let target = environment.target.join("electors");
         say(format_args!("building the Rust program that takes part in elections"));
-        // Other electors are at work meanwhile, who lose what they don't renew.
-        let mut command = Command::new("nice");
-        command.args(["-n", "19"]).arg(&environment.cargo);
+        let command = Command::new(&environment.cargo);
         cargo(environment, command, (&folder, &target), ("build", &["--locked", "--quiet"], &[]))?.take("rust-elector")
     })
 }

@@ -11,6 +11,7 @@ use std::{process::ExitCode, sync::LazyLock};
 
 use ringside_e2e::{
     control_plane::Options,
+    helm::Chart,
     live::{Case, Group, Runner, Shared},
     node::{Node, Requirements, with_node},
     toolchain::{self, Environment},
@@ -24,6 +25,7 @@ use self::terminal::Programs;
 struct Fixture {
     node: Node,
     programs: Programs,
+    chart: Chart,
 }
 
 static FIXTURE: Shared<Fixture> = Shared::new();
@@ -42,9 +44,10 @@ fn main() -> ExitCode {
     }
     // Before the network is one without a way to registries.
     let environment = Environment::of_process();
+    let chart = Chart::find(&environment).unwrap();
     let programs = Programs {
         ringside: toolchain::ringside(&environment).unwrap().cli,
-        helm: toolchain::helm(&environment).unwrap(),
+        helm: chart.program().to_owned(),
         kubectl: toolchain::kubectl(&environment).unwrap(),
     };
     let resource = |group: &str, resource: &str| GroupResource { group: group.into(), resource: resource.into() };
@@ -56,7 +59,7 @@ fn main() -> ExitCode {
     ];
     let options = Options { audit_writes: written, ..Options::default() };
     let ended = with_node(options, async |node| {
-        let fixture = FIXTURE.get(async || Fixture { node, programs }).await;
+        let fixture = FIXTURE.get(async || Fixture { node, programs, chart }).await;
         let code = tokio::task::block_in_place(|| runner.run_in(&Handle::current()));
         FIXTURE.end();
         if code != ExitCode::SUCCESS {

@@ -7,6 +7,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
+use ringside_e2e::helm::Chart;
 use ringside_ring::RingLabels;
 use serde_json::{Value, json};
 
@@ -18,7 +19,6 @@ use crate::{
 };
 
 const CONTROLLER: &str = "website-controller";
-const CHART: &str = "deploy/helm/ringside";
 
 pub(crate) async fn tell(fixture: &Fixture) {
     let (node, client) = (&fixture.node, fixture.node.client());
@@ -30,7 +30,9 @@ pub(crate) async fn tell(fixture: &Fixture) {
     let (before, plain) = (Inventory::take(&client).await, template(&client).await);
 
     let begun = Instant::now();
-    terminal.run(&format!("helm install ringside {CHART} -n ringside-system --create-namespace --wait --timeout 3m"));
+    let install =
+        "helm install ringside deploy/helm/ringside -n ringside-system --create-namespace --wait --timeout 3m";
+    terminal.run(install);
     terminal.run("ringside check --pre");
     terminal.run("ringside check default/website-controller");
     let ring = terminal.run("ringside ring init default/website-controller --name websites");
@@ -42,7 +44,7 @@ pub(crate) async fn tell(fixture: &Fixture) {
     let sharded = Timestamp::now();
     println!("sharded {:.0?} after the first command", begun.elapsed());
 
-    a_day(&terminal, &client).await;
+    a_day(&terminal, &client, &fixture.chart).await;
     let verdict = verdict(node, &labels, sharded);
     assert!(verdict.foreign.is_empty() && verdict.late.is_empty(), "{:#?} {:#?}", verdict.foreign, verdict.late);
     println!("{} writes of replicas, none to an object of another one", verdict.by_shards);
@@ -64,7 +66,7 @@ pub(crate) async fn tell(fixture: &Fixture) {
 }
 
 /// Scales, rolls, upgrades and evicts, under changes of all objects.
-async fn a_day(terminal: &Terminal<'_>, client: &Client) {
+async fn a_day(terminal: &Terminal<'_>, client: &Client, chart: &Chart) {
     for replicas in [5, 2] {
         terminal.run(&format!("kubectl scale deployment website-controller --replicas {replicas}"));
         rolled_out(terminal);
@@ -80,7 +82,8 @@ async fn a_day(terminal: &Terminal<'_>, client: &Client) {
     terminal.run("kubectl rollout restart deployment ringside-sharder -n ringside-system");
     terminal.run("kubectl rollout status deployment ringside-sharder -n ringside-system --timeout 180s");
     all_are_worked_on(client, "after a roll-out of the sharder").await;
-    let next = next_chart(terminal);
+    let next = chart.next_release(terminal.folder()).unwrap();
+    let next = next.folder().display();
     terminal.run(&format!("helm upgrade ringside {next} -n ringside-system --wait --timeout 3m"));
     all_are_worked_on(client, "after an upgrade").await;
     terminal.run("helm rollback ringside 1 -n ringside-system --wait --timeout 3m");
@@ -91,28 +94,6 @@ async fn a_day(terminal: &Terminal<'_>, client: &Client) {
     rolled_out(terminal);
     all_are_worked_on(client, "after an eviction").await;
     terminal.run("ringside status websites");
-}
-
-/// The chart as a later version.
-fn next_chart(terminal: &Terminal<'_>) -> String {
-    let folder = terminal.folder().join("next");
-    copy(&terminal.folder().join(CHART), &folder);
-    let file = folder.join("Chart.yaml");
-    let chart = fs::read_to_string(&file).unwrap();
-    fs::write(file, chart.replace("\nversion: 0.1.0", "\nversion: 0.1.1")).unwrap();
-    folder.to_str().unwrap().to_owned()
-}
-
-fn copy(from: &std::path::Path, to: &std::path::Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let (path, name) = (entry.as_ref().unwrap().path(), entry.unwrap().file_name());
-        if path.is_dir() {
-            copy(&path, &to.join(name));
-        } else {
-            fs::copy(&path, to.join(name)).unwrap();
-        }
-    }
 }
 
 fn rolled_out(terminal: &Terminal<'_>) {

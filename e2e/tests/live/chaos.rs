@@ -1,4 +1,4 @@
-//! A short run of what `cargo run -p ringside-e2e --bin chaos` does for ten minutes: fewer objects, and each kind of fault
+//! A short run of what `cargo run -p ringside-tests --bin chaos` does for ten minutes: fewer objects, and each kind of fault
 //! that is over soon, once.
 
 use std::{collections::BTreeSet, time::Duration};

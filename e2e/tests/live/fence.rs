@@ -21,16 +21,8 @@ pub(crate) fn group() -> Group {
         "fence",
         vec![
             case!("what_was_handed_over_is_neither_shown_nor_written", names::handed_over(&*fixture().await)),
-            case!("subresources_are_fenced_by_the_live_labels", names::subresources(&*fixture().await)),
-            case!("an_impersonated_write_is_fenced", names::impersonated(&*fixture().await)),
-            case!(
-                "references_between_objects_are_readable_where_the_ring_says_so",
-                names::read_by_all(&*fixture().await)
-            ),
             case!("nothing_is_written_under_an_owner_that_was_handed_over", children::under(&*fixture().await)),
-            case!("children_go_with_their_owner", children::by_name(&*fixture().await)),
             case!("a_write_under_way_holds_the_acknowledgement", flight::slow_write(&*fixture().await)),
-            case!("after_a_restart_what_is_written_is_verified", gaps::restart(&*fixture().await)),
             case!("after_a_gap_in_the_lease_what_is_written_is_verified", gaps::lease(&*fixture().await)),
         ],
     )

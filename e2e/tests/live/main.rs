@@ -1,4 +1,4 @@
-//! The live tests: Ringside on a real Kubernetes API server. `cargo test -p ringside-e2e --test live -- labels` runs those
+//! The live tests: Ringside on a real Kubernetes API server. `cargo test -p ringside-tests --test live -- labels` runs those
 //! with `labels` in their name; `--include-ignored` those as well that cost more than a change is worth.
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "what was measured is part of the result")]
@@ -28,6 +28,7 @@ mod old_views;
 mod plan;
 mod planes;
 mod promises;
+mod proxies;
 mod resources;
 mod rights;
 mod selectors;

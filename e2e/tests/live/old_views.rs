@@ -5,29 +5,27 @@
 //! shows the object as it was before the move, but for a watch of the present. Without `proxy/src/stages/raise.rs` so does
 //! each through the proxy, as the report then says by name.
 
-use std::{path::Path, process::Command, time::Duration};
+use std::time::Duration;
 
 use futures::future::join_all;
 use http::StatusCode;
 use kube::{
-    Api, CustomResourceExt as _,
+    Api,
     api::{ObjectMeta, Patch, PatchParams, PostParams},
 };
-use ringside_e2e::{case, live::Group};
 use ringside_e2e::{
+    case,
     compatibility::client::{Answer, Ask, Endpoint, Http},
-    control_plane::{AnotherApiServer, ControlPlane, Lag, Options},
-    eventually::eventually,
-    manifests,
-    process::Folder,
-    proxy::{Identity, Proxy},
+    control_plane::{AnotherApiServer, Lag},
+    eventually::{enough, eventually},
+    live::Group,
+    proxy::Proxy,
     relay::{Offer, Relay},
-    shard_identity::ShardIdentity,
-    toolchain::{self, built},
     website::{Website, WebsiteSpec},
 };
-use ringside_ring::{RingLabels, RingName};
 use serde_json::json;
+
+use crate::proxies::{NAMESPACE, Proxies, endpoint, labels};
 
 /// The cases.
 pub(crate) fn group() -> Group {
@@ -38,8 +36,6 @@ pub(crate) fn group() -> Group {
 const DEADLINE: Duration = Duration::from_secs(60);
 /// How long the API server is held in the past at most: etcd's clients give up a connection that is silent for longer.
 const HELD: Duration = Duration::from_secs(10);
-const NAMESPACE: &str = "default";
-const RING: &str = "websites";
 const SHARD: &str = "reader";
 const COLLECTION: &str = "/apis/web.example.com/v1/namespaces/default/websites";
 /// The mark of what the API server that lags has to answer.
@@ -48,10 +44,9 @@ const LATE: &str = "old-views";
 struct Fixture {
     proxy: Proxy,
     relay: Relay,
-    _folder: Folder,
     lag: Lag,
     lagging: AnotherApiServer,
-    control_plane: ControlPlane,
+    proxies: Proxies,
 }
 
 /// An API server that makes a streaming list of it (`SetListOptionsDefaults` of k8s.io/apimachinery, where the gate
@@ -80,7 +75,7 @@ fn reads(before: &str) -> Vec<(&'static str, String)> {
 
 async fn an_api_server_that_lags_shows_no_object_that_was_handed_over() {
     let fixture = Fixture::start().await;
-    let through = fixture.through();
+    let through = endpoint(&fixture.proxy);
     let late = fixture.late();
     let list_at_0 = Ask::get(format!("{COLLECTION}?resourceVersion=0"));
     for name in ["moves", "stays"] {
@@ -95,7 +90,7 @@ async fn an_api_server_that_lags_shows_no_object_that_was_handed_over() {
         .to_owned();
     // By a watch: a list that comes before the cache is ready is answered without it. A cache of a custom resource may be made
     // anew a few seconds after the server's start.
-    let watched = Ask::get(format!("{COLLECTION}?watch=1&resourceVersion=0&timeoutSeconds=1"));
+    let watched = Ask::get(format!("{COLLECTION}?watch=1&resourceVersion=0&timeoutSeconds=2"));
     eventually("the other API server has caught up, and is held there", DEADLINE, || async {
         fixture.lag.release();
         if !shows_both(&ask(&late, &watched, "caught-up").await) {
@@ -109,11 +104,10 @@ async fn an_api_server_that_lags_shows_no_object_that_was_handed_over() {
     .unwrap();
 
     fixture.hand_over("moves").await;
-    fixture.relay.send_on(LATE, &fixture.control_plane, &fixture.lagging).unwrap();
+    fixture.relay.send_on(LATE, &fixture.proxies.control_plane, &fixture.lagging).unwrap();
     let straight = ask_all(&late, reads(&before).into_iter().map(|(name, target)| (name, narrowed(&target)))).await;
-    let of_the_present = straight.iter().filter(|(name, answer)| !shows_as_ours(answer) && *name != PRESENT);
-    let of_the_present: Vec<_> = of_the_present.map(|(name, answer)| (name, answer.status, answer.text())).collect();
-    assert!(of_the_present.is_empty(), "the other API server does not lag: {of_the_present:#?}");
+    let of_the_past = straight.iter().filter(|(name, answer)| shows_as_ours(answer) && *name != PRESENT);
+    enough("answers of the other API server with the past", of_the_past.count(), straight.len() - 1);
 
     // Some are refused at once, others wait for what the API server does not get to know.
     let mut answers = Box::pin(ask_all(&through, reads(&before)));
@@ -136,7 +130,7 @@ async fn an_api_server_that_lags_shows_no_object_that_was_handed_over() {
     })
     .await
     .unwrap();
-    let resumed = Ask::get(format!("{COLLECTION}?watch=1&resourceVersion={before}&timeoutSeconds=2"));
+    let resumed = Ask::get(format!("{COLLECTION}?watch=1&resourceVersion={before}&timeoutSeconds=5"));
     let replayed = ask(&through, &resumed, LATE).await.text();
     // An API server that had to begin its cache anew has forgotten so old a state, and says so.
     let told = replayed.contains(r#"{"type":"DELETED""#) && replayed.contains(r#""name":"moves""#);
@@ -162,7 +156,7 @@ fn narrowed(target: &str) -> String {
 }
 
 async fn ask(endpoint: &Endpoint, ask: &Ask, mark: &str) -> Answer {
-    let answered = tokio::time::timeout(DEADLINE, endpoint.exchange(Http::Two, ask, mark)).await;
+    let answered = tokio::time::timeout(4 * DEADLINE, endpoint.exchange(Http::Two, ask, mark)).await;
     answered.unwrap_or_else(|_| panic!("{}: no answer", ask.target)).unwrap()
 }
 
@@ -177,56 +171,23 @@ fn shows_as_ours(answer: &Answer) -> bool {
         && text.lines().any(|line| line.contains(r#""name":"moves""#) && !line.contains(r#""type":"DELETED""#))
 }
 
-fn labels() -> RingLabels {
-    RingLabels::of(&RING.parse::<RingName>().unwrap())
-}
-
 impl Fixture {
     async fn start() -> Self {
-        let options = Options::default();
-        let control_plane = ControlPlane::start(options).await.unwrap();
-        let client = control_plane.client();
-        manifests::define(&client, &Website::crd()).await.unwrap();
-        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
-        let apply = async |file: &str| {
-            manifests::apply(&client, &manifests::read(&deploy.join(file)).unwrap()).await.unwrap();
-        };
-        for file in ["kustomize/base/crd/clusterring.yaml", "example/roles.yaml"] {
-            apply(file).await;
-        }
-        manifests::served(&client, "clusterrings.sharding.timebertt.dev").await.unwrap();
-        apply("example/ring.yaml").await;
-
-        let folder = Folder::create("old-views").unwrap();
-        let relay = Relay::start(&control_plane, Offer::Both).await.unwrap();
-        let identity =
-            ShardIdentity::create(&control_plane, NAMESPACE, "website-controller", SHARD, folder.path()).await.unwrap();
-        identity.connect_to(&control_plane, &relay.url()).unwrap();
-        let programs = built(toolchain::ringside).await.unwrap();
-        let mut command = Command::new(programs.proxy);
-        command.arg("--kubeconfig").arg(identity.kubeconfig());
-        let proxy =
-            Proxy::start(command, Identity { ring: RING, shard: SHARD, namespace: NAMESPACE }, folder.path()).unwrap();
-        proxy.until_ready().await.unwrap();
-        let (lagging, lag) = control_plane.start_lagging_api_server().await.unwrap();
-        Self { proxy, relay, _folder: folder, lag, lagging, control_plane }
-    }
-
-    /// The way through the proxy.
-    fn through(&self) -> Endpoint {
-        let token = std::fs::read_to_string(self.proxy.access.join("token")).unwrap();
-        let address = ([127, 0, 0, 1], self.proxy.port).into();
-        Endpoint::new(address, &self.proxy.access.join("ca.crt"), &token).unwrap()
+        let proxies = Proxies::start("{resources: [{group: web.example.com, resource: websites}]}").await;
+        let relay = Relay::start(&proxies.control_plane, Offer::Both).await.unwrap();
+        let proxy = proxies.proxy_by(SHARD, &relay.url(), &["--lease-duration=60s"]).await;
+        let (lagging, lag) = proxies.control_plane.start_lagging_api_server().await.unwrap();
+        Self { proxy, relay, lag, lagging, proxies }
     }
 
     /// The way straight to the API server that lags.
     fn late(&self) -> Endpoint {
-        let address = self.lagging.url().trim_start_matches("https://").parse().unwrap();
-        Endpoint::new(address, &self.control_plane.ca_path(), self.control_plane.admin_token()).unwrap()
+        let plane = &self.proxies.control_plane;
+        Endpoint::new(self.lagging.address(), &plane.ca_path(), plane.admin_token()).unwrap()
     }
 
     fn websites(&self) -> Api<Website> {
-        Api::namespaced(self.control_plane.client(), NAMESPACE)
+        Api::namespaced(self.proxies.control_plane.client(), NAMESPACE)
     }
 
     async fn create(&self, name: &str) {

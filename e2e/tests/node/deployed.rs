@@ -1,19 +1,12 @@
 //! Sharder and shards in pods, from the manifests in `deploy/` as they stand.
 
-pub(crate) mod changes;
-pub(crate) mod confinement;
-pub(crate) mod kopf;
-pub(crate) mod restarted;
-pub(crate) mod rollout;
-pub(crate) mod sharing;
-pub(crate) mod token;
-pub(crate) mod webhook;
+mod changes;
+mod confinement;
+mod restarted;
+mod rollout;
+mod webhook;
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use k8s_openapi::{
@@ -29,20 +22,21 @@ use kube::{
 };
 use ringside_e2e::{
     eventually::{TimedOut, eventually},
+    helm::deploy,
     live::Group,
     manifests,
     node::Node,
-    toolchain::{self, Environment, built, without_python},
+    toolchain::{self, built},
     website::{Website, WebsiteSpec},
 };
 use ringside_ring::labels::RingLabels;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use crate::case;
+use crate::{Fixture, case};
 
 /// Pods start and end, Leases are taken and objects move: seconds each, on a loaded machine more.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Enough for each of four shards to have some.
 const WEBSITES: usize = 40;
@@ -54,30 +48,33 @@ const SHARDER_NAMESPACE: &str = "ringside-system";
 const SHARDER: &str = "ringside-sharder";
 
 /// The example's Deployment.
-pub(crate) const EXAMPLE: &str = "website-controller";
+const EXAMPLE: &str = "website-controller";
 
 /// The same with a controller that has nothing but the in-cluster folder.
-pub(crate) const IN_CLUSTER: &str = "in-cluster-controller";
+const IN_CLUSTER: &str = "in-cluster-controller";
 
 /// The cases, the longest first.
 pub(crate) fn group() -> Group {
     let cases = [
-        case!(token::a_rotated_token_is_used_and_the_lease_kept),
         case!(rollout::from_one_leader_to_shards_and_back_nobody_works_beside_another),
         case!(restarted::a_controller_from_before_a_gap_is_restarted_by_its_liveness_probe),
-        case!(kopf::kopf_from_before_a_gap_is_restarted_by_its_liveness_probe)
-            .unless(|| without_python(&Environment::of_process())),
-        case!(sharing::replicas_share_the_work),
-        case!(sharing::a_controller_with_nothing_but_the_in_cluster_folder_has_its_share),
-        case!(changes::a_rolling_update_leaves_every_object_owned),
         case!(changes::a_new_pod_whose_controller_can_not_start_gets_no_object),
         case!(changes::a_deleted_pod_ends_in_order_and_lets_go_of_its_lease),
         case!(webhook::a_replica_that_ends_or_is_killed_fails_no_create),
-        case!(confinement::runs_as_confined_as_its_manifest_says),
-        case!(confinement::nothing_leads_the_controller_past_the_proxy),
-        case!(confinement::only_the_metrics_of_the_proxy_listen_beyond_loopback),
+        case!(confinement::pods_are_as_confined_as_their_manifests_say),
+        case!(each_shard_has_a_share),
     ];
     crate::group("deployed", cases)
+}
+
+/// Those with the kubeconfig, and the one with nothing but the in-cluster folder.
+async fn each_shard_has_a_share(fixture: Arc<Fixture>) {
+    let deployed = &fixture.deployed().await;
+    let _alone = deployed.membership.lock().await;
+    let shares = deployed.settled().await;
+    for pod in deployed.shards().await {
+        assert!(shares.contains_key(&pod.name_any()), "{} has no share: {shares:?}", pod.name_any());
+    }
 }
 
 /// What was installed, and how it is now.
@@ -85,7 +82,7 @@ pub(crate) struct Deployed {
     client: Client,
     labels: RingLabels,
     /// Held by who changes which shards there are.
-    pub(crate) membership: Mutex<()>,
+    membership: Mutex<()>,
 }
 
 impl Deployed {
@@ -116,29 +113,34 @@ impl Deployed {
         Ok(deployed)
     }
 
-    pub(crate) fn api<K>(&self) -> Api<K>
+    fn api<K>(&self) -> Api<K>
     where
         K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    pub(crate) fn websites(&self) -> Api<Website> {
+    fn websites(&self) -> Api<Website> {
         self.api()
     }
 
     /// The pods of a Deployment that are not ending.
-    pub(crate) async fn pods(&self, deployment: &str) -> Vec<Pod> {
+    async fn pods(&self, deployment: &str) -> Vec<Pod> {
         not_ending(self.api(), &ListParams::default().labels(&format!("app={deployment}"))).await
     }
 
+    /// The pods of both kinds of shards that are not ending.
+    async fn shards(&self) -> Vec<Pod> {
+        [self.pods(EXAMPLE).await, self.pods(IN_CLUSTER).await].concat()
+    }
+
     /// The pods of the sharder that are not ending.
-    pub(crate) async fn sharders(&self) -> Vec<Pod> {
+    async fn sharders(&self) -> Vec<Pod> {
         not_ending(Api::namespaced(self.client.clone(), SHARDER_NAMESPACE), &ListParams::default()).await
     }
 
     /// Waits until all replicas of a Deployment are there as it now says, and no others.
-    pub(crate) async fn rolled_out(&self, namespace: &str, name: &str) -> Result<(), TimedOut> {
+    async fn rolled_out(&self, namespace: &str, name: &str) -> Result<(), TimedOut> {
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
         eventually(&format!("{name} is rolled out"), DEADLINE, || async {
             let deployment = deployments.get(name).await.map_err(|error| error.to_string())?;
@@ -154,7 +156,7 @@ impl Deployed {
     }
 
     /// Waits until the sharder and both kinds of shards have all their replicas, and no others.
-    pub(crate) async fn complete(&self) -> Result<(), TimedOut> {
+    async fn complete(&self) -> Result<(), TimedOut> {
         self.rolled_out(SHARDER_NAMESPACE, SHARDER).await?;
         self.rolled_out("default", EXAMPLE).await?;
         self.rolled_out("default", IN_CLUSTER).await
@@ -162,12 +164,9 @@ impl Deployed {
 
     /// Waits until each Website and its children belong to a shard that is there, which has done its work; and returns how
     /// many each has.
-    pub(crate) async fn settled(&self) -> BTreeMap<String, usize> {
+    async fn settled(&self) -> BTreeMap<String, usize> {
         eventually("every Website is worked on by its shard", DEADLINE, || async {
-            let mut members = Vec::new();
-            for deployment in [EXAMPLE, IN_CLUSTER] {
-                members.extend(self.pods(deployment).await.iter().map(ResourceExt::name_any));
-            }
+            let members: Vec<_> = self.shards().await.iter().map(ResourceExt::name_any).collect();
             let children = self.children().await?;
             let mut shares = BTreeMap::new();
             let websites = self.websites().list(&ListParams::default()).await.map_err(|error| error.to_string())?;
@@ -216,7 +215,7 @@ impl Deployed {
     }
 
     /// Changes all Websites: so whoever says that it works on one does so now.
-    pub(crate) async fn change_all(&self, content: &str) {
+    async fn change_all(&self, content: &str) {
         let change = kube::api::Patch::Merge(json!({"spec": {"content": content}}));
         for website in &self.websites().list(&ListParams::default()).await.unwrap() {
             let patched = self.websites().patch(&website.name_any(), &Default::default(), &change).await;
@@ -232,13 +231,13 @@ async fn not_ending(pods: Api<Pod>, which: &ListParams) -> Vec<Pod> {
 }
 
 /// Whether a pod has done its work on a Website as it is.
-pub(crate) fn is_worked_on_by(website: &Website, pod: &str) -> bool {
+fn is_worked_on_by(website: &Website, pod: &str) -> bool {
     let status = website.status.clone().unwrap_or_default();
     Some(status.observed_generation) == website.metadata.generation && status.reconciled_by == pod
 }
 
 /// The example under another name, with one pod.
-pub(crate) fn one_of(example: &DynamicObject, name: &str) -> DynamicObject {
+fn one_of(example: &DynamicObject, name: &str) -> DynamicObject {
     let mut deployment = example.clone();
     deployment.metadata.name = Some(name.to_owned());
     let spec = &mut deployment.data["spec"];
@@ -261,8 +260,4 @@ fn in_cluster(example: &DynamicObject) -> DynamicObject {
 
 async fn apply(client: &Client, file: &str) -> Result<()> {
     manifests::apply(client, &manifests::read(&deploy(file))?).await
-}
-
-fn deploy(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(file)
 }

@@ -1,46 +1,72 @@
-//! A node is gone when its owner is, whatever its end: processes, mounts, cgroups, folders.
-
-mod refusals;
+//! A node is gone when its owner is, whatever its end: processes, mounts, cgroups, folders. Where there can be none, one line
+//! says why.
 
 use std::{
-    env, fs,
+    env,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
 
-use ringside_e2e::{eventually::eventually, live::Group, process::Process};
+use ringside_e2e::{case, eventually::eventually, live::Group, process::Process};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A node starts in about 12 s; two beside each other and beside other tests need longer.
 const START_DEADLINE: Duration = Duration::from_secs(180);
 
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(120);
 
-/// The cases.
+/// The cases. SIGTERM is what a CI system sends.
 pub(crate) fn group() -> Group {
-    let ends = [
-        ("gone_after_sigkill", Signal::KILL),
-        ("gone_after_an_interrupt", Signal::INT),
-        ("gone_after_sigterm", Signal::TERM),
+    let cases = [
+        case!("gone_after_sigkill", gone_after(Signal::KILL)),
+        case!("gone_after_sigterm", gone_after(Signal::TERM)),
+        case!(where_there_can_be_no_node_one_line_says_why),
     ];
-    let ends = ends.map(|(name, signal)| ringside_e2e::case!(name, gone_after(signal)));
-    crate::group("lifecycle", ends.into_iter().chain(refusals::cases()))
+    crate::group("lifecycle", cases)
 }
 
-/// The owner ends in order, but where it is killed. SIGTERM is what a CI system sends.
+/// The owner ends in order, but where it is killed.
 async fn gone_after(signal: Signal) {
     let owner = Owner::start().await;
-    owner.signal(signal);
+    let pid = Pid::from_raw(i32::try_from(owner.process.id()).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
     let ended = owner.process.wait(DEADLINE).await.unwrap();
     assert_eq!(ended.success(), signal != Signal::KILL, "{}", owner.process.log_tail());
     owner.assert_cleaned_up().await;
 }
 
+async fn where_there_can_be_no_node_one_line_says_why() {
+    // Where another user may look for it.
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let node = folder.path().join("node");
+    fs::copy(env!("CARGO_BIN_EXE_node"), &node).unwrap();
+    // They are mounted read-only in containers that have capabilities, but not all privileges.
+    let read_only = r#"
+        for hierarchy in $(grep ' - cgroup' /proc/self/mountinfo | cut -d ' ' -f 5); do
+            mount -o remount,bind,ro "$hierarchy" || exit 2
+        done
+        exec "$0""#;
+    let refusals: [(&[&str], &str); 3] = [
+        (&["setpriv", "--reuid=65534", "--clear-groups"], "needs root"),
+        // As root is in most containers.
+        (&["setpriv", "--inh-caps=-all", "--bounding-set=-sys_admin"], "needs namespaces"),
+        (&["unshare", "--mount", "/bin/sh", "-c", read_only], "needs cgroups"),
+    ];
+    for (line, words) in refusals {
+        let output = Command::new(line[0]).args(&line[1..]).arg(&node).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && text.lines().count() == 1 && text.contains(words), "{text}");
+    }
+}
+
 /// The binary `node` with a pod that runs on it.
 struct Owner {
     process: Process,
-    folders: Vec<PathBuf>,
+    folders: [PathBuf; 2],
     _notes: tempfile::TempDir,
 }
 
@@ -58,9 +84,13 @@ impl Owner {
             kubectl.map(|kubectl| Ok(PathBuf::from(kubectl))).ok_or(text)
         });
         let kubectl = kubectl.await.unwrap().unwrap();
+        // nsenter '--net=...' env 'KUBECONFIG=...' 'kubectl'
         let script = fs::read_to_string(&kubectl).unwrap();
-        let kubeconfig = script.split("KUBECONFIG=").nth(1).and_then(|rest| rest.split('\'').next()).unwrap();
-        let folders = vec![folder_of(&kubectl), folder_of(Path::new(kubeconfig))];
+        let part = |begin: &str| {
+            let rest = script.split(begin).nth(1).and_then(|rest| rest.split('\'').next());
+            PathBuf::from(rest.unwrap())
+        };
+        let folders = [kubectl.as_path(), &part("KUBECONFIG=")].map(|file| file.parent().unwrap().to_owned());
         let run = Command::new(&kubectl).args(["run", "guest", "--image=guest:1"]).output().unwrap();
         assert!(run.status.success(), "{run:?}");
         let owner = Self { process, folders, _notes: notes };
@@ -73,13 +103,8 @@ impl Owner {
         })
         .await
         .unwrap();
-        kube_proxy_keeps_to_the_node(&script).await;
+        kube_proxy_keeps_to_the_node(&part("--net=")).await;
         owner
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.process.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
     }
 
     async fn assert_cleaned_up(self) {
@@ -95,29 +120,27 @@ impl Owner {
 
     /// What there is of this node: processes, mounts, cgroups, files.
     fn traces(&self) -> Vec<String> {
-        let folders: Vec<&str> = self.folders.iter().map(|folder| folder.to_str().unwrap()).collect();
-        let cgroup = Path::new(folders[0]).file_name().unwrap().to_str().unwrap();
-        let of_it = |text: &str| folders.iter().any(|folder| text.contains(folder)) || text.contains(cgroup);
+        let cgroup = self.folders[0].file_name().unwrap().to_str().unwrap();
+        let of_it = |text: &str| {
+            self.folders.iter().any(|folder| text.contains(folder.to_str().unwrap())) || text.contains(cgroup)
+        };
         let mut traces: Vec<String> = processes().into_iter().filter(|text| of_it(text)).collect();
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         traces.extend(mounts.lines().filter(|line| of_it(line)).map(str::to_owned));
-        for hierarchy in fs::read_dir("/sys/fs/cgroup").unwrap() {
-            traces.extend(existing(&hierarchy.unwrap().path().join(cgroup)));
-        }
-        traces.extend(existing(&Path::new("/sys/fs/cgroup").join(cgroup)));
-        for folder in &self.folders {
-            traces.extend(existing(folder));
-            traces.extend(existing(&folder.join("namespaces.log")));
-        }
+        let hierarchies = fs::read_dir("/sys/fs/cgroup").unwrap().map(|hierarchy| hierarchy.unwrap().path());
+        let mut places: Vec<_> = hierarchies.map(|hierarchy| hierarchy.join(cgroup)).collect();
+        places.push(Path::new("/sys/fs/cgroup").join(cgroup));
+        places.extend(self.folders.iter().flat_map(|folder| [folder.clone(), folder.join("namespaces.log")]));
+        let existing = places.into_iter().filter(|place| place.exists());
+        traces.extend(existing.map(|place| place.display().to_string()));
         traces
     }
 }
 
 /// The rules of Services are in the node's network, and none of them in the one that the test was started in.
-async fn kube_proxy_keeps_to_the_node(kubectl: &str) {
-    let node = kubectl.split("--net=").nth(1).and_then(|rest| rest.split('\'').next()).unwrap();
+async fn kube_proxy_keeps_to_the_node(node: &Path) {
     eventually("the rules of kube-proxy", DEADLINE, || async {
-        let rules = rules(Path::new(node));
+        let rules = rules(node);
         if rules.contains("KUBE-") { Ok(()) } else { Err(rules) }
     })
     .await
@@ -136,14 +159,6 @@ fn rules(network: &Path) -> String {
     let listed = command.args(["iptables", "--wait", "--table", "nat", "--list-rules"]).output().unwrap();
     assert!(listed.status.success(), "{listed:?}");
     String::from_utf8(listed.stdout).unwrap()
-}
-
-fn folder_of(file: &Path) -> PathBuf {
-    file.parent().unwrap().to_owned()
-}
-
-fn existing(path: &Path) -> Option<String> {
-    path.exists().then(|| path.display().to_string())
 }
 
 /// All processes: command line, working folder and cgroups of each.

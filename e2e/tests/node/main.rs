@@ -3,10 +3,8 @@
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::print_stdout, reason = "what an administrator sees is part of the result")]
 
-mod audit;
 mod deployed;
 mod lifecycle;
-mod release;
 mod streams;
 
 use std::{
@@ -21,25 +19,18 @@ use ringside_e2e::{
     node::{Node, Requirements, with_node},
     toolchain::{self, Environment, RingsidePrograms},
 };
-use tokio::{runtime::Handle, sync::RwLock};
+use tokio::runtime::Handle;
 
-use self::{
-    deployed::{Deployed, kopf::Interpreter},
-    streams::Streams,
-};
+use self::{deployed::Deployed, streams::Streams};
 
 /// What the cases share.
 pub(crate) struct Fixture {
     pub(crate) node: Node,
     programs: RingsidePrograms,
-    /// What kopf runs with, where it is.
-    pub(crate) python: Option<Interpreter>,
     /// Sharder and shards in pods, for the cases that need them.
     deployed: Shared<Deployed>,
     /// A pod and ways to it, for the cases about streams.
     streams: Shared<Streams>,
-    /// Held for writing by the case that restarts the kubelet, which ends the streams that it serves.
-    pub(crate) kubelet: RwLock<()>,
 }
 
 impl Fixture {
@@ -79,18 +70,16 @@ fn without_node() -> Option<String> {
 
 fn main() -> ExitCode {
     // The longest come first.
-    let runner = Runner::of_process(vec![deployed::group(), streams::group(), lifecycle::group(), release::group()]);
+    let runner = Runner::of_process(vec![deployed::group(), streams::group(), lifecycle::group()]);
     if !runner.has_work() {
         return runner.run();
     }
     // Before the network is one without a way to registries.
-    let environment = Environment::of_process();
-    let programs = toolchain::ringside(&environment).unwrap();
-    let python = toolchain::without_python(&environment).is_none().then(Interpreter::of_machine);
+    let programs = toolchain::ringside(&Environment::of_process()).unwrap();
     let options = Options { audit: true, ..Options::default() };
     let ended = with_node(options, async |node| {
-        let (deployed, streams, kubelet) = (Shared::new(), Shared::new(), RwLock::new(()));
-        let fixture = FIXTURE.get(async || Fixture { node, programs, python, deployed, streams, kubelet }).await;
+        let (deployed, streams) = (Shared::new(), Shared::new());
+        let fixture = FIXTURE.get(async || Fixture { node, programs, deployed, streams }).await;
         let code = tokio::task::block_in_place(|| runner.run_in(&Handle::current()));
         FIXTURE.end();
         if code != ExitCode::SUCCESS {

@@ -1,39 +1,46 @@
-//! A control plane, a sharder, a ring with the API server's fence, and shards that are a Pod, a token and a Lease.
+//! A control plane, a sharder, a ring, and shards that are a Pod, a token and a Lease: none has a proxy or a controller.
 
-use std::{path::Path, time::Duration};
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
+use http::Request;
 use k8s_openapi::{
     api::{
         authentication::v1::TokenRequest,
-        coordination::v1::{Lease, LeaseSpec},
+        coordination::v1::Lease,
         core::v1::{ConfigMap, ServiceAccount},
     },
-    apimachinery::pkg::apis::meta::v1::{Condition, MicroTime},
-    jiff::Timestamp,
+    apimachinery::pkg::apis::meta::v1::Condition,
 };
 use kube::{
-    Api, Client, Config, ResourceExt as _,
+    Api, Client, Config,
     api::{ObjectMeta, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
-use ringside_e2e::plain_shard::LEASE_RING;
 use ringside_e2e::{
-    control_plane::ControlPlane,
+    control_plane::client_of,
     eventually::eventually,
     manifests,
+    plain_shard::PlainShard,
     shard_identity::ShardIdentity,
     system::{Settings, System, metrics},
     website::{Website, WebsiteSpec},
 };
-use ringside_ring::{ClusterRing, RingLabels, cluster_ring::EXCLUDED_NAMESPACES, labels::LEASE_TOKEN_POD};
+use ringside_ring::{ClusterRing, RingLabels, labels::LEASE_TOKEN_POD};
 use serde_json::{Value, json};
 
 pub(crate) use ringside_e2e::website::child;
 
 use crate::planes::{Keeps, plane};
 
-/// Enough for a machine that runs other tests beside.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(90);
+/// No shard loses its Lease for a machine that is slow.
+const LEASE: Duration = Duration::from_secs(60);
 /// The service account of the shards.
 pub(crate) const SHARDS: &str = "website-controller";
 /// The service account of a controller that has nothing to do with the ring.
@@ -61,15 +68,11 @@ subjects:
 
 /// All that a test needs. The system has no shards of its own kind.
 pub(crate) struct Fixture {
+    shards: Mutex<Vec<PlainShard>>,
     pub(crate) system: System,
     pub(crate) admin: Client,
     pub(crate) keys: RingLabels,
     pub(crate) ring: &'static str,
-}
-
-/// What somebody who is a pod writes with.
-pub(crate) struct Writer {
-    pub(crate) client: Client,
 }
 
 impl Fixture {
@@ -92,30 +95,20 @@ impl Fixture {
         manifests::apply(&control_plane.client(), &manifests::parse(&roles).unwrap()).await.unwrap();
         let kubeconfig = system.dir().join("admin.kubeconfig");
         control_plane.write_kubeconfig(&kubeconfig, control_plane.admin_token(), system.namespace()).unwrap();
-        let (admin, keys) = (client(&kubeconfig).await, RingLabels::of(&ring.parse().unwrap()));
-        let fixture = Self { system, admin, keys, ring };
+        let (admin, keys) = (client_of(&kubeconfig).await.unwrap(), RingLabels::of(&ring.parse().unwrap()));
+        let fixture = Self { shards: Mutex::default(), system, admin, keys, ring };
         fixture.apply_ring(spec).await;
         fixture
     }
 
     /// Shards `a` and `b`, and the fence in place. Without the policy that keeps labels, which would put right what the
     /// fence is to refuse.
-    pub(crate) async fn fenced(name: &'static str) -> (Self, Writer, Writer) {
+    pub(crate) async fn fenced(name: &'static str) -> (Self, Client, Client) {
         Self::on(Keeps::Webhook, name, json!({"fence": "APIServer"})).await.with_shards().await
     }
 
-    /// The same on a plane of its own with a garbage collector.
-    pub(crate) async fn fenced_and_collected() -> (Self, Writer, Writer) {
-        let settings = Settings { controller_manager: true, ..Keeps::Webhook.settings() };
-        // All namespaces but those that a ring without a selector leaves alone.
-        let others = json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn",
-            "values": EXCLUDED_NAMESPACES}]});
-        let spec = json!({"fence": "APIServer", "namespaceSelector": others});
-        Self::start(settings, spec).await.with_shards().await
-    }
-
     /// Adds shards `a` and `b`, and waits for the fence around them.
-    pub(crate) async fn with_shards(self) -> (Self, Writer, Writer) {
+    pub(crate) async fn with_shards(self) -> (Self, Client, Client) {
         let (a, b) = (self.shard("a").await, self.shard("b").await);
         self.until_fenced("True").await;
         (self, a, b)
@@ -141,19 +134,16 @@ impl Fixture {
         self.rings().patch(self.ring, &parameters, &Patch::Apply(ring)).await.unwrap();
     }
 
-    pub(crate) fn control_plane(&self) -> &ControlPlane {
-        self.system.control_plane()
-    }
-
     pub(crate) fn rings(&self) -> Api<ClusterRing> {
         Api::all(self.admin.clone())
     }
 
     /// Somebody with a token that is bound to the Pod of this name.
-    pub(crate) async fn pod(&self, account: &str, name: &str) -> Writer {
+    pub(crate) async fn pod(&self, account: &str, name: &str) -> Client {
         let dir = self.system.dir();
-        let identity = ShardIdentity::create(self.control_plane(), self.namespace(), account, name, dir).await.unwrap();
-        Writer { client: client(identity.kubeconfig()).await }
+        let identity =
+            ShardIdentity::create(self.system.control_plane(), self.namespace(), account, name, dir).await.unwrap();
+        client_of(identity.kubeconfig()).await.unwrap()
     }
 
     /// Somebody with a token of the shards' account that is bound to no Pod.
@@ -162,45 +152,34 @@ impl Fixture {
         let answer =
             accounts.create_token_request(SHARDS, &PostParams::default(), &TokenRequest::default()).await.unwrap();
         let path = self.system.dir().join("unbound.kubeconfig");
-        self.control_plane().write_kubeconfig(&path, &answer.status.unwrap().token, self.namespace()).unwrap();
-        client(&path).await
+        self.system.control_plane().write_kubeconfig(&path, &answer.status.unwrap().token, self.namespace()).unwrap();
+        client_of(&path).await.unwrap()
     }
 
-    /// Somebody of whom the API server knows that account and nothing else, as with a token that lies in a Secret.
-    pub(crate) async fn account(&self) -> Client {
+    /// Somebody of whom the API server knows this name and nothing else, as with a token that lies in a Secret.
+    pub(crate) async fn named(&self, user: &str) -> Client {
         let mut admin = Kubeconfig::read_from(self.system.dir().join("admin.kubeconfig")).unwrap();
         let infos = admin.auth_infos.iter_mut().filter_map(|user| user.auth_info.as_mut());
-        let account = format!("system:serviceaccount:{}:{SHARDS}", self.namespace());
-        infos.for_each(|info| info.impersonate = Some(account.clone()));
-        client_by(admin).await
+        infos.for_each(|info| info.impersonate = Some(user.to_owned()));
+        let config = Config::from_custom_kubeconfig(admin, &KubeConfigOptions::default()).await.unwrap();
+        Client::try_from(config).unwrap()
     }
 
-    /// A shard that holds its Lease for longer than any test, and lets go of nothing.
-    pub(crate) async fn shard(&self, name: &str) -> Writer {
+    /// A shard that holds its Lease, and lets go of nothing.
+    pub(crate) async fn shard(&self, name: &str) -> Client {
         let writer = self.pod(SHARDS, name).await;
-        self.lease(name, vec![(LEASE_TOKEN_POD.to_owned(), name.to_owned())]).await;
+        self.lease(name, Some(name)).await;
         writer
     }
 
-    /// A shard's Lease.
-    pub(crate) async fn lease(&self, name: &str, labels: Vec<(String, String)>) {
-        let lease = Lease {
-            metadata: ObjectMeta {
-                name: Some(name.to_owned()),
-                labels: Some([(LEASE_RING.to_owned(), self.ring.to_owned())].into_iter().chain(labels).collect()),
-                ..ObjectMeta::default()
-            },
-            spec: Some(LeaseSpec {
-                holder_identity: Some(name.to_owned()),
-                lease_duration_seconds: Some(120),
-                renew_time: Some(MicroTime(Timestamp::now())),
-                ..LeaseSpec::default()
-            }),
-        };
-        Api::<Lease>::namespaced(self.admin.clone(), self.namespace())
-            .create(&PostParams::default(), &lease)
-            .await
-            .unwrap();
+    /// A shard's Lease, which says that its token is bound to this Pod.
+    pub(crate) async fn lease(&self, name: &str, token_pod: Option<&str>) {
+        let (ring, shard) = (self.ring.parse().unwrap(), name.parse().unwrap());
+        let shard = PlainShard::join(&self.admin, self.namespace(), &ring, &shard, LEASE).await.unwrap();
+        self.shards.lock().unwrap().push(shard);
+        let labels = Patch::Merge(json!({"metadata": {"labels": {LEASE_TOKEN_POD: token_pod}}}));
+        let leases: Api<Lease> = Api::namespaced(self.admin.clone(), self.namespace());
+        leases.patch(name, &PatchParams::default(), &labels).await.unwrap();
     }
 
     /// Waits until the ring says so of its fence; returns the whole condition.
@@ -227,20 +206,28 @@ impl Fixture {
     }
 
     /// An object that belongs to `shard`, by whichever name does.
-    pub(crate) async fn website_of(&self, shard: &str, prefix: &str) -> Website {
-        for index in 0..100 {
-            let website = self.create(&self.admin, &format!("{prefix}-{index}")).await.unwrap();
-            let owned = eventually("the object has an owner", DEADLINE, || async {
-                let website =
-                    websites(&self.admin).get(&website.name_any()).await.map_err(|error| error.to_string())?;
-                if self.shard_of(&website.metadata).is_some() { Ok(website) } else { Err("none".to_owned()) }
-            });
-            let owned = owned.await.unwrap();
+    pub(crate) async fn website_of(&self, shard: &str) -> Website {
+        static CREATED: AtomicUsize = AtomicUsize::new(0);
+        for _ in 0..100 {
+            let name = format!("site-of-{shard}-{}", CREATED.fetch_add(1, Ordering::Relaxed));
+            self.create(&self.admin, &name).await.unwrap();
+            let owned = self.until_owned(&name).await;
             if self.shard_of(&owned.metadata).as_deref() == Some(shard) {
                 return owned;
             }
         }
         panic!("of 100 objects {shard} has none");
+    }
+
+    /// The object, once it has an owner.
+    pub(crate) async fn until_owned(&self, name: &str) -> Website {
+        eventually(&format!("{name} has an owner"), DEADLINE, || async {
+            let website = websites(&self.admin).get(name).await.map_err(|error| error.to_string())?;
+            let shard = self.shard_of(&website.metadata);
+            shard.map(|_| website).ok_or_else(|| "none".to_owned())
+        })
+        .await
+        .unwrap()
     }
 
     pub(crate) async fn create(&self, by: &Client, name: &str) -> kube::Result<Website> {
@@ -259,13 +246,20 @@ impl Fixture {
     }
 }
 
-async fn client(kubeconfig: &Path) -> Client {
-    client_by(Kubeconfig::read_from(kubeconfig).unwrap()).await
+/// Sends this, as a JSON merge patch where it is a `PATCH` and the path does not say how it is applied.
+pub(crate) async fn ask(client: &Client, method: &str, path: &str, body: &str) -> kube::Result<String> {
+    let content = match (method, path.contains("fieldManager=")) {
+        ("PATCH", true) => "application/apply-patch+yaml",
+        ("PATCH", false) => "application/merge-patch+json",
+        _ => "application/json",
+    };
+    let request = Request::builder().method(method).uri(path).header("content-type", content);
+    client.request_text(request.body(body.as_bytes().to_vec()).unwrap()).await
 }
 
-async fn client_by(kubeconfig: Kubeconfig) -> Client {
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    Client::try_from(config).unwrap()
+/// What a shard that has lost an object may send about it yet.
+pub(crate) fn touch() -> Patch<Value> {
+    Patch::Merge(json!({"metadata": {"annotations": {"touched": "late"}}}))
 }
 
 pub(crate) fn websites(client: &Client) -> Api<Website> {

@@ -1,18 +1,19 @@
 //! Shards that don't let go: with the fence around them they lose the object, without it they keep it and it is told.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::{core::v1::ConfigMap, events::v1::Event};
 use kube::{
-    Api, ResourceExt as _,
-    api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
+    Api, Client, ResourceExt as _,
+    api::{ListParams, PatchParams, PostParams, WatchEvent, WatchParams},
 };
 use ringside_e2e::{eventually::eventually, system::Settings, website::Website};
 use serde_json::{Value, json};
 
-use crate::api_server_fence::fixture::{DEADLINE, Fixture, Writer, child, config_maps, refused, websites};
+use crate::api_server_fence::fixture::{DEADLINE, Fixture, SHARDS, child, config_maps, refused, touch, websites};
 use crate::planes::Keeps;
+use crate::webhook::calls::sum;
 
 /// Enough that a third shard gets some of them: the chance that it gets none is below one in 100,000.
 const OBJECTS: usize = 30;
@@ -28,14 +29,9 @@ fn spec(fence: &str) -> Value {
     json!({"fence": fence, "drainDeadlineSeconds": 5})
 }
 
-/// Two shards with objects that have a child each, and a third one that has just come. None ever lets go of anything.
-async fn stuck(fence: &str) -> (Fixture, BTreeMap<&'static str, Writer>) {
-    let name = if fence == "APIServer" { "fence-stuck" } else { "fence-stuck-proxy" };
-    stuck_on(Fixture::on(Keeps::Both, name, spec(fence)).await, (fence == "APIServer").then_some("True")).await
-}
-
-/// The same on another fixture, and what the ring says of its fence before the third shard comes.
-async fn stuck_on(fixture: Fixture, fenced: Option<&str>) -> (Fixture, BTreeMap<&'static str, Writer>) {
+/// Two shards with objects that have a child each, and a third one that has just come. None ever lets go of anything. The ring
+/// says this of its fence before the third one comes.
+async fn stuck(fixture: Fixture, fenced: Option<&str>) -> (Fixture, BTreeMap<&'static str, Client>) {
     let mut shards = BTreeMap::from([("a", fixture.shard("a").await), ("b", fixture.shard("b").await)]);
     if let Some(fenced) = fenced {
         fixture.until_fenced(fenced).await;
@@ -49,11 +45,8 @@ async fn populate(fixture: &Fixture) {
     for index in 0..OBJECTS {
         let name = format!("site-{index}");
         fixture.create(&fixture.admin, &name).await.unwrap();
-        let site = eventually("the object has an owner", DEADLINE, || async {
-            let site = websites(&fixture.admin).get(&name).await.map_err(|error| error.to_string())?;
-            if fixture.shard_of(&site.metadata).is_some() { Ok(site) } else { Err("none".to_owned()) }
-        });
-        config_maps(&fixture.admin).create(&PostParams::default(), &child(&site.await.unwrap(), &name)).await.unwrap();
+        let site = fixture.until_owned(&name).await;
+        config_maps(&fixture.admin).create(&PostParams::default(), &child(&site, &name)).await.unwrap();
     }
 }
 
@@ -77,39 +70,44 @@ async fn drained(fixture: &Fixture, from: &[&str]) -> BTreeMap<String, String> {
     seen.await.unwrap()
 }
 
-/// What Events with this reason say about objects of this kind.
-async fn events(fixture: &Fixture, kind: &str, reason: &str) -> Vec<String> {
+/// Waits until an Event with this reason about an object of this kind says all of this.
+async fn until_told(fixture: &Fixture, kind: &str, reason: &str, words: &[&str]) {
     // Those about rings are in the namespace `default`.
     let events: Api<Event> = Api::all(fixture.admin.clone());
-    let of_ring = |event: &Event| {
-        let regarding = event.regarding.clone().unwrap_or_default();
-        [regarding.namespace, regarding.name].iter().flatten().any(|one| one == fixture.ring)
-    };
-    let all = events.list(&ListParams::default()).await.unwrap().into_iter().filter(of_ring);
-    let about = |event: &Event| event.regarding.as_ref().and_then(|it| it.kind.as_deref()) == Some(kind);
-    let of_reason = all.filter(|event| event.reason.as_deref() == Some(reason) && about(event));
-    of_reason.filter_map(|event| event.note).collect()
+    eventually(&format!("an Event {reason} of a {kind}"), DEADLINE, || async {
+        let mut notes = Vec::new();
+        for event in events.list(&ListParams::default()).await.map_err(|error| error.to_string())? {
+            let about = event.regarding.unwrap_or_default();
+            let of_ring = [about.namespace, about.name].iter().flatten().any(|one| one == fixture.ring);
+            if of_ring && about.kind.as_deref() == Some(kind) && event.reason.as_deref() == Some(reason) {
+                notes.extend(event.note);
+            }
+        }
+        let told = notes.iter().any(|note| words.iter().all(|words| note.contains(words)));
+        if told { Ok(()) } else { Err(format!("{notes:?}")) }
+    })
+    .await
+    .unwrap();
 }
 
 pub(crate) async fn a_fenced_shard_that_does_not_let_go_loses_the_object_after_its_children() {
-    let (fixture, shards) = stuck("APIServer").await;
+    let (fixture, shards) = stuck(Fixture::on(Keeps::Both, "fence-stuck", spec("APIServer")).await, Some("True")).await;
     let from =
         config_maps(&fixture.admin).list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
     let children = config_maps(&fixture.admin);
     let mut changes = std::pin::pin!(children.watch(&WatchParams::default(), &from).await.unwrap());
     let draining = drained(&fixture, &["a", "b"]).await;
-    eventually("a shard that does not answer has lost what it was asked for", DEADLINE, || async {
-        let left: Vec<_> = owners(&fixture).await.into_iter().filter(|(_, (_, drained))| *drained).collect();
-        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
-    })
-    .await
-    .unwrap();
+    until_lost(&fixture, &draining).await;
     let (name, was) = draining.first_key_value().unwrap();
-    let (now, _) = owners(&fixture).await[name].clone();
-    assert_eq!(now.as_deref(), Some("c"), "shards that stay keep the others, so they go to the new one");
+    let site = fixture.until_owned(name).await;
+    assert_eq!(
+        fixture.shard_of(&site.metadata).as_deref(),
+        Some("c"),
+        "the others keep theirs, so it goes to the new one"
+    );
 
     // The child first.
-    let moved = tokio::time::timeout(Duration::from_secs(30), async {
+    let moved = tokio::time::timeout(DEADLINE, async {
         loop {
             match changes.next().await.unwrap().unwrap() {
                 WatchEvent::Modified(map) if map.name_any() == *name => return map,
@@ -118,38 +116,24 @@ pub(crate) async fn a_fenced_shard_that_does_not_let_go_loses_the_object_after_i
         }
     });
     let moved: ConfigMap = moved.await.unwrap();
-    let site = websites(&fixture.admin).get(name).await.unwrap();
     let version = |of: Option<String>| of.unwrap().parse::<u64>().unwrap();
     assert_eq!(fixture.shard_of(&moved.metadata).as_deref(), Some("c"));
     assert!(version(moved.resource_version()) < version(site.resource_version()));
 
     // Whoever lost it can do nothing about it, nor take it back by an acknowledgement that comes too late.
-    let former = &shards[was.as_str()];
-    let patch = Patch::Merge(json!({"spec": {"content": "late"}}));
-    refused("a late write", websites(&former.client).patch(name, &PatchParams::default(), &patch).await);
-    refused("a late write to a child", config_maps(&former.client).patch(name, &PatchParams::default(), &patch).await);
-    websites(&shards["c"].client).patch(name, &PatchParams::default(), &patch).await.unwrap();
-    eventually("it is told", DEADLINE, || async {
-        let told = events(&fixture, "ClusterRing", "DrainForced").await;
-        let is_told = told.iter().any(|note| note.contains("they were taken from it"));
-        is_told.then_some(()).ok_or_else(|| format!("{told:?}"))
-    })
-    .await
-    .unwrap();
+    let (former, parameters) = (&shards[was.as_str()], PatchParams::default());
+    refused("a late write", websites(former).patch(name, &parameters, &touch()).await);
+    refused("a late write to a child", config_maps(former).patch(name, &parameters, &touch()).await);
+    websites(&shards["c"]).patch(name, &parameters, &touch()).await.unwrap();
+    until_told(&fixture, "ClusterRing", "DrainForced", &["they were taken from it"]).await;
 }
 
 pub(crate) async fn a_shard_without_the_fence_keeps_what_it_does_not_let_go_of_and_that_is_told() {
-    let (fixture, _shards) = stuck("Proxy").await;
+    let (fixture, _shards) = stuck(Fixture::on(Keeps::Both, "fence-stuck-proxy", spec("Proxy")).await, None).await;
     let draining = drained(&fixture, &["a", "b"]).await;
     // Those who look at the ring and those who look at the shard are told each.
     for (kind, words) in KINDS {
-        eventually(&format!("an Event of a {kind} says so"), DEADLINE, || async {
-            let notes = events(&fixture, kind, "DrainOverdue").await;
-            let told = notes.iter().any(|note| words.iter().all(|words| note.contains(words)));
-            if told { Ok(()) } else { Err(format!("{notes:?}")) }
-        })
-        .await
-        .unwrap();
+        until_told(&fixture, kind, "DrainOverdue", words).await;
     }
     // Drains are paced, so they are not overdue all at once.
     eventually("the ring names both shards", DEADLINE, || async {
@@ -161,9 +145,8 @@ pub(crate) async fn a_shard_without_the_fence_keeps_what_it_does_not_let_go_of_a
     .unwrap();
     let metrics = eventually("all of them are counted", DEADLINE, || async {
         let metrics = fixture.sharder_metrics().await;
-        let overdue = metrics.lines().find(|line| line.starts_with("controller_sharding_overdue_objects{"));
-        let overdue: usize = overdue.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default();
-        if overdue >= draining.len() { Ok(metrics) } else { Err(metrics) }
+        let overdue = sum(&metrics, "controller_sharding_overdue_objects", &[]);
+        if overdue >= draining.len() as u64 { Ok(metrics) } else { Err(metrics) }
     });
     let metrics = metrics.await.unwrap();
     assert!(metrics.contains("controller_sharding_oldest_drain_timestamp_seconds"), "{metrics}");
@@ -184,32 +167,45 @@ async fn until_lost(fixture: &Fixture, draining: &BTreeMap<String, String>) {
     .unwrap();
 }
 
-/// One shard of the ring has no Pod, so the fence can't know it: it would go on writing.
-pub(crate) async fn a_shard_that_the_fence_does_not_know_keeps_its_objects_although_the_others_lose_theirs() {
+/// One shard has no Pod, one a token that is bound to none, and one does not say which Pod its is: each would go on writing.
+pub(crate) async fn a_shard_that_the_fence_does_not_know_is_named_and_keeps_its_objects() {
     let fixture = Fixture::on(Keeps::Both, "fence-podless", spec("APIServer")).await;
     fixture.shard("a").await;
     fixture.until_fenced("True").await;
-    fixture.lease("podless", Vec::new()).await;
+    fixture.lease("podless", None).await;
     fixture.until_fenced("False").await;
     populate(&fixture).await;
     fixture.shard("c").await;
     let draining = drained(&fixture, &["a", "podless"]).await;
     let (kept, lost): (BTreeMap<_, _>, _) = draining.into_iter().partition(|(_, was)| was == "podless");
     until_lost(&fixture, &lost).await;
-    eventually("an Event says so", DEADLINE, || async {
-        events(&fixture, "Lease", "DrainOverdue").await.pop().ok_or_else(|| "none".to_owned())
+    until_told(&fixture, "Lease", "DrainOverdue", &[]).await;
+    let now = owners(&fixture).await;
+    assert!(kept.keys().all(|name| now[name] == (Some("podless".to_owned()), true)), "{now:?}");
+
+    for (name, token_pod) in [("unbound", Some("")), ("silent", None)] {
+        fixture.pod(SHARDS, name).await;
+        fixture.lease(name, token_pod).await;
+    }
+    eventually("all are named", DEADLINE, || async {
+        let condition = fixture.condition("Fenced").await?;
+        let words = [
+            "shard 'podless': there is no Pod 'fence-podless/podless'",
+            "shard 'unbound': its token",
+            "shard 'silent': it does not say which pod",
+        ];
+        let named = words.iter().all(|words| condition.message.contains(words)) && condition.reason == "ShardsOutside";
+        if named { Ok(()) } else { Err(format!("{condition:?}")) }
     })
     .await
     .unwrap();
-    let now = owners(&fixture).await;
-    assert!(kept.keys().all(|name| now[name] == (Some("podless".to_owned()), true)), "{now:?}");
 }
 
 /// An API server stores policies, and serves them, also where nothing goes by them.
 pub(crate) async fn where_policies_are_turned_off_nothing_is_forced_and_that_is_told() {
     let off = "--disable-admission-plugins=ValidatingAdmissionPolicy,MutatingAdmissionPolicy";
     let settings = Settings { api_server_flags: vec![off.to_owned()], ..Settings::default() };
-    let (mut fixture, shards) = stuck_on(Fixture::start(settings, spec("APIServer")).await, Some("False")).await;
+    let (mut fixture, shards) = stuck(Fixture::start(settings, spec("APIServer")).await, Some("False")).await;
     for (type_, plugin) in [("Fenced", "ValidatingAdmissionPolicy"), ("LabelsProtected", "MutatingAdmissionPolicy")] {
         let told = || async {
             let told = fixture.condition(type_).await?;
@@ -219,11 +215,7 @@ pub(crate) async fn where_policies_are_turned_off_nothing_is_forced_and_that_is_
         eventually(&format!("{type_} says which plugin is missing"), DEADLINE, told).await.unwrap();
     }
     let draining = drained(&fixture, &["a", "b"]).await;
-    eventually("an Event says that they are late", DEADLINE, || async {
-        events(&fixture, "ClusterRing", "DrainOverdue").await.pop().ok_or_else(|| "none".to_owned())
-    })
-    .await
-    .unwrap();
+    until_told(&fixture, "ClusterRing", "DrainOverdue", &[]).await;
     for (name, was) in &draining {
         assert_eq!(owners(&fixture).await[name], (Some(was.clone()), true), "{name}");
     }
@@ -234,7 +226,6 @@ pub(crate) async fn where_policies_are_turned_off_nothing_is_forced_and_that_is_
     fixture.until_fenced("True").await;
     until_lost(&fixture, &draining).await;
     let (name, was) = draining.first_key_value().unwrap();
-    let late = Patch::Merge(json!({"spec": {"content": "late"}}));
-    let written = websites(&shards[was.as_str()].client).patch(name, &PatchParams::default(), &late).await;
-    refused("a late write", written);
+    let late = websites(&shards[was.as_str()]).patch(name, &PatchParams::default(), &touch()).await;
+    refused("a late write", late);
 }

@@ -1,165 +1,72 @@
-//! Writes of all kinds, by the owner of an object and by another shard.
+//! Writes of all kinds, by the owner of an object, by another shard, and by those that are no shards.
 
-use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, PatchParams, PostParams},
 };
-use ringside_e2e::website::{Website, WebsiteStatus};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::api_server_fence::fixture::{Fixture, Writer, child, config_maps, refused, websites};
+use crate::api_server_fence::fixture::{Fixture, OTHERS, SHARDS, ask, child, config_maps, refused, touch, websites};
 
-type Write = fn(Client, String) -> BoxFuture<'static, kube::Result<()>>;
-
-/// A write that conflicts with nothing is refused for what it is.
-const RETRIED: &str = "written-by-the-test";
-
-fn replace_parameters() -> PostParams {
-    PostParams::default()
+/// Writes to what stands at a path now; each leaves it to the next, and the last one deletes it.
+fn writes(path: &str, current: &Value) -> Vec<(&'static str, String, Value)> {
+    let touched = |by: &str| json!({"metadata": {"annotations": {"touched": by}}});
+    let (mut replaced, mut applied) = (current.clone(), touched("apply"));
+    replaced["metadata"]["annotations"] = json!({"touched": "update"});
+    for key in ["apiVersion", "kind"] {
+        applied[key] = current[key].clone();
+    }
+    let mut writes = vec![
+        ("PATCH", path.to_owned(), touched("patch")),
+        ("PUT", path.to_owned(), replaced.clone()),
+        ("PATCH", format!("{path}?fieldManager=test&force=true"), applied),
+        ("DELETE", path.to_owned(), json!({})),
+    ];
+    if current["kind"] == "Website" {
+        replaced["status"] = json!({"observedGeneration": 7});
+        writes.insert(0, ("PUT", format!("{path}/status"), replaced));
+        writes.insert(0, ("PATCH", format!("{path}/status"), json!({"status": {"observedGeneration": 8}})));
+    }
+    writes
 }
-
-async fn replaced<K>(api: Api<K>, name: String) -> kube::Result<()>
-where
-    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
-{
-    let mut object = api.get(&name).await?;
-    object.annotations_mut().insert(RETRIED.to_owned(), "update".to_owned());
-    api.replace(&name, &replace_parameters(), &object).await.map(drop)
-}
-
-async fn patched<K>(
-    api: Api<K>,
-    name: String,
-    parameters: PatchParams,
-    patch: Patch<serde_json::Value>,
-) -> kube::Result<()>
-where
-    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-{
-    api.patch(&name, &parameters, &patch).await.map(drop)
-}
-
-fn annotation(by: &str) -> serde_json::Value {
-    json!({"metadata": {"annotations": {RETRIED: by}}})
-}
-
-fn json_patch(finalizers: &serde_json::Value) -> Patch<serde_json::Value> {
-    let patch = json!([{"op": "add", "path": "/metadata/finalizers", "value": finalizers}]);
-    Patch::Json(serde_json::from_value(patch).unwrap())
-}
-
-/// Each leaves the object to the next; the last one deletes it.
-const TO_A_WEBSITE: [(&str, Write); 9] = [
-    ("update", |client, name| Box::pin(replaced(websites(&client), name))),
-    ("merge patch", |client, name| {
-        Box::pin(patched(websites(&client), name, PatchParams::default(), Patch::Merge(annotation("merge"))))
-    }),
-    ("JSON patch that sets a finalizer", |client, name| {
-        Box::pin(patched(websites(&client), name, PatchParams::default(), json_patch(&json!(["example.com/test"]))))
-    }),
-    ("JSON patch that takes the finalizer off", |client, name| {
-        Box::pin(patched(websites(&client), name, PatchParams::default(), json_patch(&json!([]))))
-    }),
-    ("apply", |client, name| {
-        let mut body = annotation("apply");
-        body["apiVersion"] = json!("web.example.com/v1");
-        body["kind"] = json!("Website");
-        Box::pin(patched(websites(&client), name, PatchParams::apply("test").force(), Patch::Apply(body)))
-    }),
-    ("update of the status", |client, name| {
-        Box::pin(async move {
-            let api = websites(&client);
-            let mut website = api.get(&name).await?;
-            website.status = Some(WebsiteStatus { observed_generation: 7, ..WebsiteStatus::default() });
-            api.replace_status(&name, &replace_parameters(), &website).await.map(drop)
-        })
-    }),
-    ("patch of the status", |client, name| {
-        Box::pin(async move {
-            let patch = Patch::Merge(json!({"status": {"observedGeneration": 8}}));
-            websites(&client).patch_status(&name, &PatchParams::default(), &patch).await.map(drop)
-        })
-    }),
-    ("apply of the status", |client, name| {
-        Box::pin(async move {
-            let body =
-                json!({"apiVersion": "web.example.com/v1", "kind": "Website", "status": {"observedGeneration": 9}});
-            let parameters = PatchParams::apply("test").force();
-            websites(&client).patch_status(&name, &parameters, &Patch::Apply(body)).await.map(drop)
-        })
-    }),
-    ("delete", |client, name| {
-        Box::pin(async move { websites(&client).delete(&name, &DeleteParams::default()).await.map(drop) })
-    }),
-];
-
-const TO_A_CHILD: [(&str, Write); 7] = [
-    ("update", |client, name| Box::pin(replaced(config_maps(&client), name))),
-    ("merge patch", |client, name| {
-        Box::pin(patched(config_maps(&client), name, PatchParams::default(), Patch::Merge(annotation("merge"))))
-    }),
-    ("JSON patch that sets a finalizer", |client, name| {
-        Box::pin(patched(config_maps(&client), name, PatchParams::default(), json_patch(&json!(["example.com/test"]))))
-    }),
-    ("JSON patch that takes the finalizer off", |client, name| {
-        Box::pin(patched(config_maps(&client), name, PatchParams::default(), json_patch(&json!([]))))
-    }),
-    ("strategic merge patch", |client, name| {
-        Box::pin(patched(config_maps(&client), name, PatchParams::default(), Patch::Strategic(annotation("strategic"))))
-    }),
-    ("apply", |client, name| {
-        let mut body = annotation("apply");
-        body["apiVersion"] = json!("v1");
-        body["kind"] = json!("ConfigMap");
-        Box::pin(patched(config_maps(&client), name, PatchParams::apply("test").force(), Patch::Apply(body)))
-    }),
-    ("delete", |client, name| {
-        Box::pin(async move { config_maps(&client).delete(&name, &DeleteParams::default()).await.map(drop) })
-    }),
-];
 
 pub(crate) async fn only_the_owner_writes_to_an_object_and_its_children() {
     let (fixture, a, b) = Fixture::fenced("fence-owner").await;
-    let website = fixture.website_of("a", "mine").await;
-    let name = website.name_any();
-    let made = config_maps(&a.client).create(&PostParams::default(), &child(&website, "child")).await.unwrap();
+    let website = fixture.website_of("a").await;
+    let made = config_maps(&a).create(&PostParams::default(), &child(&website, "child")).await.unwrap();
     assert_eq!(fixture.shard_of(&made.metadata).as_deref(), Some("a"), "a child goes where its owner is");
-    refused("create of a child", config_maps(&b.client).create(&PostParams::default(), &child(&website, "late")).await);
-    let mut late = serde_json::to_value(child(&website, "late")).unwrap();
-    late["apiVersion"] = json!("v1");
-    late["kind"] = json!("ConfigMap");
-    let parameters = PatchParams::apply("test").force();
-    refused(
-        "apply of a new child",
-        patched(config_maps(&b.client), "late".to_owned(), parameters, Patch::Apply(late)).await,
-    );
+    refused("create of a child", config_maps(&b).create(&PostParams::default(), &child(&website, "late")).await);
 
-    for (what, write) in TO_A_CHILD {
-        let before = config_maps(&fixture.admin).get("child").await.unwrap();
-        refused(what, write(b.client.clone(), "child".to_owned()).await);
-        assert_eq!(config_maps(&fixture.admin).get("child").await.unwrap(), before, "{what}");
-        write(a.client.clone(), "child".to_owned())
-            .await
-            .unwrap_or_else(|error| panic!("{what} by the owner: {error}"));
-    }
-    for (what, write) in TO_A_WEBSITE {
-        let before = websites(&fixture.admin).get(&name).await.unwrap();
-        refused(what, write(b.client.clone(), name.clone()).await);
-        let after = websites(&fixture.admin).get(&name).await.unwrap();
-        assert_eq!(after.metadata, before.metadata, "{what}");
-        write(a.client.clone(), name.clone()).await.unwrap_or_else(|error| panic!("{what} by the owner: {error}"));
+    let namespace = fixture.namespace();
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let mut late = serde_json::to_value(child(&website, "late")).unwrap();
+    (late["apiVersion"], late["kind"]) = (json!("v1"), json!("ConfigMap"));
+    let apply = format!("{maps}/late?fieldManager=test");
+    refused("apply of a new child", ask(&b, "PATCH", &apply, &late.to_string()).await);
+
+    let site = format!("/apis/web.example.com/v1/namespaces/{namespace}/websites/{}", website.name_any());
+    for path in [format!("{maps}/child"), site] {
+        let current =
+            async || -> Value { serde_json::from_str(&ask(&fixture.admin, "GET", &path, "").await.unwrap()).unwrap() };
+        for number in 0..writes(&path, &current().await).len() {
+            let before = current().await;
+            let (method, target, body) = &writes(&path, &before)[number];
+            refused(&format!("{method} {target}"), ask(&b, method, target, &body.to_string()).await);
+            assert_eq!(current().await, before, "{method} {target}");
+            let by_owner = ask(&a, method, target, &body.to_string()).await;
+            by_owner.unwrap_or_else(|error| panic!("{method} {target} by the owner: {error}"));
+        }
     }
 }
 
 pub(crate) async fn a_deletion_of_many_is_judged_object_by_object() {
     let (fixture, a, b) = Fixture::fenced("fence-many").await;
-    let of_a: Website = fixture.website_of("a", "many").await;
-    fixture.website_of("b", "of-b").await;
-    let delete = async |by: &Writer, selector: &str| {
+    let of_a = fixture.website_of("a").await;
+    fixture.website_of("b").await;
+    let delete = async |by: &Client, selector: &str| {
         let which = ListParams::default().labels(selector);
-        websites(&by.client).delete_collection(&DeleteParams::default(), &which).await.map(drop)
+        websites(by).delete_collection(&DeleteParams::default(), &which).await.map(drop)
     };
     let owned_by = |shard: &str| format!("{}={shard}", fixture.keys.shard);
     let count = async |shard: &str| {
@@ -176,13 +83,34 @@ pub(crate) async fn a_deletion_of_many_is_judged_object_by_object() {
     assert!(websites(&fixture.admin).get_opt(&of_a.name_any()).await.unwrap().is_none());
 }
 
-pub(crate) async fn a_token_that_names_no_pod_writes_to_nothing_that_has_an_owner() {
-    let (fixture, _a, _b) = Fixture::fenced("fence-no-pod").await;
-    let website = fixture.website_of("a", "mine").await;
-    for (unbound, name) in [(fixture.unbound().await, "nobodys"), (fixture.account().await, "nobodys-either")] {
-        refused("update", replaced(websites(&unbound), website.name_any()).await);
-        let free: ConfigMap = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
-        config_maps(&unbound).create(&PostParams::default(), &free).await.unwrap();
-        replaced(config_maps(&unbound), name.to_owned()).await.unwrap();
+/// Whoever has a token of a shard's account without a Pod, and whoever has another account.
+pub(crate) async fn only_accounts_of_shards_are_concerned_and_those_without_pod_write_to_nothing_owned() {
+    let (fixture, _a, _b) = Fixture::fenced("fence-accounts").await;
+    let website = fixture.website_of("a").await;
+    let (name, parameters) = (website.name_any(), PatchParams::default());
+    let account = format!("system:serviceaccount:{}:{SHARDS}", fixture.namespace());
+    for (by, free) in [(fixture.unbound().await, "nobodys"), (fixture.named(&account).await, "nobodys-either")] {
+        refused("a write", websites(&by).patch(&name, &parameters, &touch()).await);
+        let object: ConfigMap = serde_json::from_value(json!({"metadata": {"name": free}})).unwrap();
+        config_maps(&by).create(&PostParams::default(), &object).await.unwrap();
+        config_maps(&by).patch(free, &parameters, &touch()).await.unwrap();
     }
+
+    // A Pod with a token of the same kind and the same rights, and a user.
+    let another = fixture.pod(OTHERS, "another-0").await;
+    for (by, child_name) in [(&another, "of-another"), (&fixture.admin, "of-a-user")] {
+        websites(by).patch(&name, &parameters, &touch()).await.unwrap();
+        config_maps(by).create(&PostParams::default(), &child(&website, child_name)).await.unwrap();
+    }
+    // What Kubernetes itself deletes: what has lost its owner, and what was in a namespace that ends.
+    let of_system = async |account: &str| -> Api<ConfigMap> {
+        let by = fixture.named(&format!("system:serviceaccount:kube-system:{account}")).await;
+        Api::namespaced(by, fixture.namespace())
+    };
+    let collector = of_system("generic-garbage-collector").await;
+    collector.delete("of-another", &DeleteParams::default()).await.unwrap();
+    let ended = of_system("namespace-controller").await;
+    ended.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+    assert!(config_maps(&fixture.admin).get_opt("of-a-user").await.unwrap().is_none());
+    websites(&another).delete(&name, &DeleteParams::default()).await.unwrap();
 }

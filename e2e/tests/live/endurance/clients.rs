@@ -1,6 +1,6 @@
 //! The clients of these cases: watches, sessions in pods, and requests on one connection.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
 use ringside_e2e::{
     compatibility::{
@@ -12,7 +12,8 @@ use ringside_e2e::{
 };
 use tokio::{net::TcpStream, time::timeout};
 
-use super::fixture::{DEADLINE, Fixture, NAMESPACE};
+use super::fixture::PATIENCE;
+use crate::proxies::{NAMESPACE, Proxies, endpoint};
 
 /// A watch that begins with what there is.
 pub(crate) const STREAMING_LIST: &str =
@@ -32,18 +33,6 @@ pub(crate) const CLOSED: &[u8] = &[0x88, 2, 0x03, 0xe8];
 /// What all requests are marked with, but for sessions.
 const MARK: &str = "endurance";
 
-/// A proxy, as its controller knows it.
-fn at(proxy: &Proxy) -> Endpoint {
-    let token = fs::read_to_string(proxy.access.join("token")).unwrap();
-    Endpoint::new(([127, 0, 0, 1], proxy.port).into(), &proxy.access.join("ca.crt"), &token).unwrap()
-}
-
-/// The API server itself.
-fn past(fixture: &Fixture) -> Endpoint {
-    let control_plane = &fixture.control_plane;
-    Endpoint::new(fixture.address(), &control_plane.ca_path(), control_plane.admin_token()).unwrap()
-}
-
 /// The path of the objects that the cases work with.
 pub(crate) fn objects(query: &str) -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/configmaps?{query}")
@@ -54,13 +43,13 @@ pub(crate) struct Client(Connection);
 
 impl Client {
     pub(crate) async fn new(proxy: &Proxy) -> Self {
-        Self(at(proxy).connection().await.unwrap())
+        Self(endpoint(proxy).connection().await.unwrap())
     }
 
     /// The head of the answer, and its body to come.
     pub(crate) async fn get(&self, path: &str, accept: &str) -> Open {
         let ask = Ask::get(path).accept(accept);
-        timeout(DEADLINE, self.0.open(&ask, MARK)).await.expect("no answer").unwrap()
+        timeout(PATIENCE, self.0.open(&ask, MARK)).await.expect("no answer").unwrap()
     }
 
     /// All that is in the answer.
@@ -76,7 +65,7 @@ impl Client {
 
 /// Reads all of an answer.
 pub(crate) async fn whole(open: Open) -> Answer {
-    timeout(DEADLINE, open.collect()).await.expect("no whole answer").unwrap()
+    timeout(PATIENCE, open.collect()).await.expect("no whole answer").unwrap()
 }
 
 pub(crate) struct Watch(Open);
@@ -92,18 +81,15 @@ impl Watch {
     /// A watch by HTTP/1.1 that has shown what there was.
     pub(crate) async fn by_http1(proxy: &Proxy) -> Self {
         let ask = Ask::get(objects(STREAMING_LIST)).accept(NAMES);
-        Self::begun(at(proxy).open(Http::One, &ask, MARK).await.unwrap()).await
+        Self::begun(endpoint(proxy).open(Http::One, &ask, MARK).await.unwrap()).await
     }
 
-    /// A watch by HTTP/1.1 that has nothing to say.
-    pub(crate) async fn of_nothing(proxy: &Proxy) -> Self {
-        Self::answered(at(proxy).open(Http::One, &Ask::get(objects(NOTHING)).accept(NAMES), MARK).await.unwrap())
-    }
-
-    /// The same past the proxy, on this connection.
-    pub(crate) async fn past(stream: TcpStream, fixture: &Fixture) -> Self {
+    /// A watch past the proxy, on this connection, that has nothing to say.
+    pub(crate) async fn past(stream: TcpStream, fixture: &Proxies) -> Self {
+        let plane = &fixture.control_plane;
+        let endpoint = Endpoint::new(plane.address(), &plane.ca_path(), plane.admin_token()).unwrap();
         let ask = Ask::get(objects(NOTHING)).accept(NAMES);
-        Self::answered(past(fixture).open_on(stream, &ask, MARK).await.unwrap())
+        Self::answered(endpoint.open_on(stream, &ask, MARK).await.unwrap())
     }
 
     fn answered(open: Open) -> Self {
@@ -113,14 +99,14 @@ impl Watch {
 
     async fn begun(open: Open) -> Self {
         let mut watch = Self::answered(open);
-        watch.until("k8s.io/initial-events-end", DEADLINE).await;
+        watch.until("k8s.io/initial-events-end").await;
         watch
     }
 
     /// Reads until that has come.
-    pub(crate) async fn until(&mut self, wanted: &str, within: Duration) {
-        let read = timeout(within, self.0.until(|read| contains(read, wanted.as_bytes()))).await;
-        read.unwrap_or_else(|_| panic!("no '{wanted}' within {within:?}")).unwrap();
+    pub(crate) async fn until(&mut self, wanted: &str) {
+        let read = timeout(PATIENCE, self.0.until(|read| contains(read, wanted.as_bytes()))).await;
+        read.unwrap_or_else(|_| panic!("no '{wanted}'")).unwrap();
     }
 
     /// Waits for so long, in which nothing may come but a bookmark, which comes once a minute.
@@ -138,28 +124,23 @@ impl Watch {
 /// Asks by HTTP/1.1, and reads nothing of the answer.
 pub(crate) async fn unread(proxy: &Proxy, query: &str) -> Raw {
     let ask = Ask::get(objects(query)).header("Connection", "close");
-    Raw::send(&at(proxy), &ask, MARK).await.unwrap()
+    Raw::send(&endpoint(proxy), &ask, MARK).await.unwrap()
 }
 
 /// What goes on with another protocol: a watch by WebSocket, or a session in a pod, of which nothing is known but bytes.
 pub(crate) struct Upgraded(Raw);
 
 impl Upgraded {
-    /// A watch that has begun.
+    /// A watch that has begun, and has nothing to say.
     pub(crate) async fn watch(proxy: &Proxy) -> Self {
-        let ask = upgrade(&objects("watch=1"), "websocket").header("Origin", "http://localhost");
-        Self::begun(Raw::send(&at(proxy), &ask, MARK).await.unwrap(), b"").await
+        let ask = upgrade(&objects(NOTHING), "websocket").header("Origin", "http://localhost");
+        Self::begun(Raw::send(&endpoint(proxy), &ask, MARK).await.unwrap(), b"").await
     }
 
     /// A session by a protocol that the API server agrees to, which has said this. The protocol is its mark.
     pub(crate) async fn exec(proxy: &Proxy, protocol: &str, said: &[u8]) -> Self {
-        Self::begun(Raw::send(&at(proxy), &upgrade(&exec(), protocol), protocol).await.unwrap(), said).await
-    }
-
-    /// The same past the proxy, on this connection.
-    pub(crate) async fn exec_past(stream: TcpStream, fixture: &Fixture, protocol: &str, said: &[u8]) -> Self {
-        let raw = Raw::send_on(stream, &past(fixture), &upgrade(&exec(), protocol), protocol).await;
-        Self::begun(raw.unwrap(), said).await
+        let exec = format!("/api/v1/namespaces/{NAMESPACE}/pods/a-pod/exec?command=sleep&stdout=true");
+        Self::begun(Raw::send(&endpoint(proxy), &upgrade(&exec, protocol), protocol).await.unwrap(), said).await
     }
 
     async fn begun(mut raw: Raw, said: &[u8]) -> Self {
@@ -168,14 +149,14 @@ impl Upgraded {
             assert!(head.status.starts_with("HTTP/1.1 101"), "{head:?}");
             assert_eq!(raw.exactly(said.len()).await.unwrap(), said);
         };
-        timeout(DEADLINE, begin).await.expect("no session");
+        timeout(PATIENCE, begin).await.expect("no session");
         Self(raw)
     }
 
     /// Sends a ping of the client's own, masked with zeros, and reads its pong.
     pub(crate) async fn ping(&mut self) {
         self.0.write(b"\x89\x82\0\0\0\0hi").await.unwrap();
-        assert_eq!(timeout(DEADLINE, self.0.exactly(4)).await.expect("no pong").unwrap(), b"\x8a\x02hi");
+        assert_eq!(timeout(PATIENCE, self.0.exactly(4)).await.expect("no pong").unwrap(), b"\x8a\x02hi");
     }
 
     /// Waits for so long, in which nothing may come, and no end either.
@@ -183,32 +164,10 @@ impl Upgraded {
         self.0.nothing(within).await.unwrap();
     }
 
-    /// Reads messages, up to and with one that has this in it.
-    pub(crate) async fn until(&mut self, wanted: &str) {
-        let read = async { while !contains(&self.message().await, wanted.as_bytes()) {} };
-        timeout(DEADLINE, read).await.unwrap_or_else(|_| panic!("no '{wanted}'"));
-    }
-
-    /// A message that is no longer than 64 KiB.
-    async fn message(&mut self) -> Vec<u8> {
-        let head = self.0.exactly(2).await.unwrap();
-        assert_eq!(head[0], 0x81, "a text message in one frame");
-        let length = match head[1] {
-            126 => u16::from_be_bytes(self.0.exactly(2).await.unwrap().try_into().unwrap()),
-            short => short.into(),
-        };
-        self.0.exactly(length.into()).await.unwrap()
-    }
-
     /// All that still comes, to the end.
     pub(crate) async fn rest(self, within: Duration) -> Vec<u8> {
         timeout(within, self.0.rest()).await.unwrap_or_else(|_| panic!("no end within {within:?}")).unwrap()
     }
-}
-
-/// The path of a session.
-fn exec() -> String {
-    format!("/api/v1/namespaces/{NAMESPACE}/pods/a-pod/exec?command=sleep&stdout=true")
 }
 
 fn upgrade(target: &str, protocol: &str) -> Ask {

@@ -66,11 +66,6 @@ impl LoadBalancer {
     pub(crate) fn hang(&self) {
         self.frozen.send_replace(u64::MAX);
     }
-
-    /// Connections so far.
-    pub(crate) fn accepted(&self) -> u64 {
-        *self.accepted.borrow()
-    }
 }
 
 async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, number: u64, mut frozen: watch::Receiver<u64>) {

@@ -8,7 +8,8 @@ use ringside_e2e::{
 };
 use tokio::net::{TcpListener, TcpStream};
 
-use super::fixture::{DEADLINE, Fixture};
+use super::fixture::DEADLINE;
+use crate::proxies::Proxies;
 
 /// Where the API server is, seen from inside.
 pub(crate) const OUTSIDE: &str = "127.0.0.2";
@@ -27,10 +28,10 @@ pub(crate) fn unavailable() -> Option<String> {
 }
 
 impl Network {
-    pub(crate) async fn create(fixture: &Fixture) -> Self {
+    pub(crate) async fn create(fixture: &Proxies) -> Self {
         let mut command = Command::new("unshare");
         command.args(["--net", "sh", "-c", "ip link set lo up && echo ready && exec sleep infinity"]);
-        let log = fixture.folder.path().join("network.log");
+        let log = fixture.control_plane.dir().join("network.log");
         let holder = Process::spawn("network", &command, &log).unwrap();
         let ready = eventually("the network is there", DEADLINE, || async {
             holder.check_running().map_err(|error| error.to_string())?;

@@ -24,114 +24,85 @@ use serde_json::{Value, json};
 
 use super::{
     clients::{Client as Controller, Upgraded},
-    fixture::{DEADLINE, Fixture, NAMESPACE, program},
+    fixture::{DEADLINE, config_map},
 };
+use crate::proxies::{NAMESPACE, Proxies};
 
-const SHARD: &str = "rotation";
+/// Long enough for a moment without a connection.
+const LEASE: &[&str] = &["--lease-duration=60s"];
 /// A token's file is read each minute.
 const TOKEN_DEADLINE: Duration = Duration::from_secs(90);
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
-pub(crate) async fn certificates_and_authorities_are_rotated_while_the_proxy_runs(fixture: Fixture) -> Fixture {
-    let (dir, plane) = (fixture.folder.path().to_owned(), fixture.control_plane.dir().to_owned());
-    let old = fs::read_to_string(fixture.control_plane.ca_path()).unwrap();
+/// The API server gets a certificate of a new authority beneath two proxies: as in a pod, where a kubelet replaces authorities
+/// and token at once, and by files that a kubeconfig names, which are written one after the other.
+pub(crate) async fn credentials_are_rotated_while_proxies_run(fixture: Proxies) {
+    let plane = &fixture.control_plane;
+    let dir = plane.dir().join("rotation");
+    fs::create_dir(&dir).unwrap();
+    let [old_token, new_token] = [token(&fixture.identity("old").await), token(&fixture.identity("new").await)];
+    let old = fs::read_to_string(plane.ca_path()).unwrap();
     let new = authority();
     // The API server takes clients of both from now on; it follows its own files.
-    fs::write(plane.join("ca.crt"), format!("{old}{}", new.pem())).unwrap();
-    let file = |name: &str| dir.join(name);
-    fs::write(file("ca"), &old).unwrap();
+    fs::write(plane.ca_path(), format!("{old}{}", new.pem())).unwrap();
+    let write = |name: &str, content: &str| fs::write(dir.join(name), content).unwrap();
     let [first, second] = ["first", "second"].map(|name| pair(&new, name));
-    write_pair(&dir, &first);
-    let kubeconfig = file("rotation.kubeconfig");
-    write_kubeconfig(&fixture, &kubeconfig, &json!({"client-certificate": "crt", "client-key": "key"}));
-    let proxy = fixture.proxy_with(SHARD, &kubeconfig).await;
-    let client = proxy.client().await.unwrap();
-    assert_eq!(user(&client).await, "first");
-    let mut watch = Controller::new(&proxy).await.watch("application/json").await;
+    for (name, content) in [("ca", &old), ("crt", &first.0), ("key", &first.1)] {
+        write(name, content);
+    }
+    let by_files = fixture.start_proxy("files", fixture.command(&kubeconfig(&fixture, &dir), LEASE)).await;
+    let mut projected = Projected::at(dir.join("serviceaccount"));
+    projected.replace(&old, &old_token);
+    let mut command = in_cluster::command(&fixture.program, &projected.folder, plane.address());
+    command.args(LEASE);
+    let in_pod = fixture.start_proxy("old", command).await;
+    let (files, pod) = (by_files.client().await.unwrap(), in_pod.client().await.unwrap());
+    assert_eq!((user(&files).await, pod_of(&pod).await), ("first".to_owned(), "old".to_owned()));
+    let mut watches = Vec::new();
+    for proxy in [&by_files, &in_pod] {
+        watches.push(Controller::new(proxy).await.watch("application/json").await);
+    }
 
     // Half written files change nothing but the log.
-    fs::write(file("ca"), &old[..old.len() / 2]).unwrap();
-    until_logged(&proxy, "can't be used; going on").await;
-    assert_eq!(user(&client).await, "first");
+    write("ca", &old[..old.len() / 2]);
+    until_logged(&by_files, "can't be used; going on").await;
+    assert_eq!(user(&files).await, "first");
 
-    // The API server has a new certificate, of a new authority. Who was connected stays so; the bundle follows.
-    let serving = pair(&new, "kube-apiserver");
-    fs::write(plane.join("server.key"), &serving.1).unwrap();
-    fs::write(plane.join("server.crt"), &serving.0).unwrap();
-    fs::write(file("ca"), new.pem()).unwrap();
-    until_logged(&proxy, "new connections use them").await;
-    // A certificate without its key is half written too.
-    fs::write(file("crt"), &second.0).unwrap();
-    until_logged(&proxy, "KeyMismatch").await;
-    assert_eq!(user(&client).await, "first");
-    fs::write(file("key"), &second.1).unwrap();
-    until_user(&client, "second", DEADLINE).await;
-
-    // A watch that was opened before all of that goes on.
-    let objects = kube::Api::namespaced(client, NAMESPACE);
-    objects.create(&Default::default(), &super::fixture::config_map(SHARD, "after-rotation", 0)).await.unwrap();
-    watch.until("after-rotation", DEADLINE).await;
-    proxy.until_ready().await.unwrap();
-    fixture
-}
-
-pub(crate) async fn a_token_is_rotated_while_the_proxy_runs(fixture: &Fixture) {
-    let [old, new] = [fixture.identity("token-old").await, fixture.identity("token-new").await];
-    let file = fixture.folder.path().join("token");
-    fs::write(&file, token(&old)).unwrap();
-    fs::copy(fixture.control_plane.ca_path(), fixture.folder.path().join("ca")).unwrap();
-    let kubeconfig = fixture.folder.path().join("token.kubeconfig");
-    write_kubeconfig(fixture, &kubeconfig, &json!({"tokenFile": "token"}));
-    let proxy = fixture.proxy_with("token-old", &kubeconfig).await;
-    let client = proxy.client().await.unwrap();
-    assert_eq!(pod(&client).await, "token-old");
-    fs::write(&file, token(&new)).unwrap();
-    let taken_up = eventually("the new token is used", TOKEN_DEADLINE, || async {
-        let pod = pod(&client).await;
-        if pod == "token-new" { Ok(()) } else { Err(pod) }
-    });
-    taken_up.await.unwrap();
-}
-
-/// As in a pod: authorities and token come by one folder, and a kubelet replaces both at once.
-pub(crate) async fn what_a_kubelet_projects_is_rotated_while_the_proxy_runs(fixture: Fixture) -> Fixture {
-    let (dir, plane) = (fixture.folder.path().to_owned(), fixture.control_plane.dir().to_owned());
-    let address = fixture.address();
-    let [old, new] = ["projected-old", "projected-new"];
-    let [old_token, new_token] = [token(&fixture.identity(old).await), token(&fixture.identity(new).await)];
-    let authorities = fs::read_to_string(fixture.control_plane.ca_path()).unwrap();
-    let mut projected = Projected::at(dir.join("serviceaccount"));
-    projected.replace(&authorities, &old_token);
-    let proxy = fixture.start_proxy(old, in_cluster::command(program(), &projected.folder, address)).await;
-    let client = proxy.client().await.unwrap();
-    assert_eq!(pod(&client).await, old);
-    let mut watch = Controller::new(&proxy).await.watch("application/json").await;
-
-    let authority = authority();
-    let serving = pair(&authority, "kube-apiserver");
-    fs::write(plane.join("server.key"), &serving.1).unwrap();
-    fs::write(plane.join("server.crt"), &serving.0).unwrap();
-    let new_authority = dir.join("new-authority");
-    fs::write(&new_authority, authority.pem()).unwrap();
-    let trusting = Endpoint::new(address, &new_authority, "").unwrap();
+    let (serving, (certificate, key)) = (pair(&new, "kube-apiserver"), plane.server_pair());
+    fs::write(key, serving.1).unwrap();
+    fs::write(certificate, serving.0).unwrap();
+    write("new-authority", &new.pem());
+    let trusting = Endpoint::new(plane.address(), &dir.join("new-authority"), "").unwrap();
     let served = eventually("the API server has its new certificate", DEADLINE, || async {
         trusting.connect(Http::One).await.map(drop).map_err(|error| error.to_string())
     });
     served.await.unwrap();
-    projected.replace(&authority.pem(), &new_token);
-    until_logged(&proxy, "new connections use them").await;
-    // It has a connection of its own to the API server.
-    Upgraded::watch(&proxy).await;
-    let taken_up = eventually("the new token is used", TOKEN_DEADLINE, || async {
-        let pod = pod(&client).await;
-        if pod == new { Ok(()) } else { Err(pod) }
-    });
-    taken_up.await.unwrap();
-    fixture.create(old, "after-projection", 0).await;
-    watch.until("after-projection", DEADLINE).await;
-    proxy.until_ready().await.unwrap();
-    fixture
+    write("ca", &new.pem());
+    projected.replace(&new.pem(), &new_token);
+    for proxy in [&by_files, &in_pod] {
+        until_logged(proxy, "new connections use them").await;
+        // It has a connection of its own to the API server.
+        Upgraded::watch(proxy).await;
+    }
+    // A certificate without its key is half written too.
+    write("crt", &second.0);
+    until_logged(&by_files, "KeyMismatch").await;
+    assert_eq!(user(&files).await, "first");
+    write("key", &second.1);
+    until_is("the new certificate is used", "second", async || user(&files).await).await;
+    until_is("the new token is used", "new", async || pod_of(&pod).await).await;
+
+    // A watch that was opened before all of that goes on.
+    for ((client, shard), watch) in [(files, "files"), (pod, "old")].into_iter().zip(&mut watches) {
+        let name = format!("after-rotation-{shard}");
+        let objects = kube::Api::namespaced(client, NAMESPACE);
+        objects.create(&Default::default(), &config_map(shard, &name, 0)).await.unwrap();
+        watch.until(&name).await;
+    }
+    for proxy in [&by_files, &in_pod] {
+        proxy.until_ready().await.unwrap();
+    }
 }
 
 /// A folder that is kept as a kubelet keeps what it projects into a pod: the names are links through `..data`, which leads
@@ -173,14 +144,17 @@ fn token(identity: &ShardIdentity) -> String {
     kubeconfig["users"][0]["user"]["token"].as_str().unwrap().to_owned()
 }
 
-fn write_kubeconfig(fixture: &Fixture, path: &Path, user: &Value) {
+/// A kubeconfig that names all else by files beside it.
+fn kubeconfig(fixture: &Proxies, dir: &Path) -> PathBuf {
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "x",
         "clusters": [{"name": "c", "cluster": {"server": fixture.control_plane.url(), "certificate-authority": "ca"}}],
-        "users": [{"name": "u", "user": user}],
+        "users": [{"name": "u", "user": {"client-certificate": "crt", "client-key": "key"}}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": NAMESPACE}}],
     });
-    fs::write(path, config.to_string()).unwrap();
+    let path = dir.join("kubeconfig");
+    fs::write(&path, config.to_string()).unwrap();
+    path
 }
 
 fn authority() -> Authority {
@@ -201,11 +175,6 @@ fn pair(authority: &Authority, name: &str) -> (String, String) {
     (params.signed_by(&key, authority).unwrap().pem(), key.serialize_pem())
 }
 
-fn write_pair(dir: &Path, (certificate, key): &(String, String)) {
-    fs::write(dir.join("crt"), certificate).unwrap();
-    fs::write(dir.join("key"), key).unwrap();
-}
-
 async fn until_logged(proxy: &Proxy, text: &str) {
     let logged = eventually("the proxy says so", DEADLINE, || async {
         let log = fs::read_to_string(proxy.process.log()).unwrap();
@@ -214,10 +183,10 @@ async fn until_logged(proxy: &Proxy, text: &str) {
     logged.await.unwrap();
 }
 
-async fn until_user(client: &Client, wanted: &str, within: Duration) {
-    let changed = eventually("the new certificate is used", within, || async {
-        let user = user(client).await;
-        if user == wanted { Ok(()) } else { Err(user) }
+async fn until_is(what: &str, wanted: &str, found: impl AsyncFn() -> String) {
+    let changed = eventually(what, TOKEN_DEADLINE, || async {
+        let found = found().await;
+        if found == wanted { Ok(()) } else { Err(found) }
     });
     changed.await.unwrap();
 }
@@ -227,7 +196,7 @@ async fn user(client: &Client) -> String {
     review(client).await["username"].as_str().unwrap().to_owned()
 }
 
-async fn pod(client: &Client) -> String {
+async fn pod_of(client: &Client) -> String {
     review(client).await["extra"]["authentication.kubernetes.io/pod-name"][0].as_str().unwrap().to_owned()
 }
 

@@ -42,8 +42,7 @@ pub(crate) struct Fixture {
 pub(crate) struct Shard {
     pub(crate) name: &'static str,
     pub(crate) proxy: Proxy,
-    pub(crate) identity: ShardIdentity,
-    endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
 }
 
 impl Fixture {
@@ -72,30 +71,17 @@ impl Fixture {
     pub(crate) async fn shard(&self, name: &'static str) -> Shard {
         let dir = self.folder.path();
         let identity = ShardIdentity::create(&self.control_plane, "default", "controller", name, dir).await.unwrap();
-        let proxy = self.begin(name, &identity).await;
-        let endpoint = endpoint(&proxy);
-        Shard { name, proxy, identity, endpoint }
-    }
-
-    async fn begin(&self, shard: &str, identity: &ShardIdentity) -> Proxy {
         let programs = built(toolchain::ringside).await.unwrap();
         let mut command = Command::new(programs.proxy);
         command.arg("--kubeconfig").arg(identity.kubeconfig());
-        command.args(["--log-filter=info,ringside_proxy=debug", "--drain-grace", GRACE, "--lease-duration=6s"]);
-        let as_shard = Identity { ring: "fence", shard, namespace: "default" };
-        let proxy = Proxy::start(command, as_shard, self.folder.path()).unwrap();
+        command.args(["--log-filter=info,ringside_proxy=debug", "--drain-grace", GRACE]);
+        let as_shard = Identity { ring: "fence", shard: name, namespace: "default" };
+        let proxy = Proxy::start(command, as_shard, dir).unwrap();
         proxy.until_ready().await.unwrap();
-        proxy
-    }
-
-    /// Ends a shard's proxy without notice and starts it again, as a kubelet does with a container.
-    pub(crate) async fn restart(&self, shard: Shard) -> Shard {
-        let Shard { name, proxy, identity, .. } = shard;
-        proxy.process.kill().unwrap();
-        drop(proxy);
-        let proxy = self.begin(name, &identity).await;
-        let endpoint = endpoint(&proxy);
-        Shard { name, proxy, identity, endpoint }
+        let token = std::fs::read_to_string(proxy.access.join("token")).unwrap();
+        let address = ([127, 0, 0, 1], proxy.port).into();
+        let endpoint = Endpoint::new(address, &proxy.access.join("ca.crt"), &token).unwrap();
+        Shard { name, proxy, endpoint }
     }
 
     /// Asks the API server as its administrator, and expects that it does as it is told.
@@ -149,12 +135,6 @@ impl Fixture {
     }
 }
 
-fn endpoint(proxy: &Proxy) -> Endpoint {
-    let token = std::fs::read_to_string(proxy.access.join("token")).unwrap();
-    let address = ([127, 0, 0, 1], proxy.port).into();
-    Endpoint::new(address, &proxy.access.join("ca.crt"), &token).unwrap()
-}
-
 impl Shard {
     pub(crate) async fn send(&self, ask: &Ask) -> Answer {
         self.endpoint.exchange(Http::Two, ask, "shard").await.unwrap()
@@ -172,14 +152,22 @@ impl Shard {
         let ours = answer.text().contains("ringside-proxy: ");
         assert!(answer.status == status && ours, "{} {}: {} {}", ask.method, ask.target, answer.status, answer.text());
     }
-
-    pub(crate) fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
-    }
 }
 
 pub(crate) fn website(name: &str) -> Value {
     json!({"apiVersion": "web.example.com/v1", "kind": "Website", "metadata": {"name": name}, "spec": {"content": "a"}})
+}
+
+/// A reference to the website that controls an object.
+pub(crate) fn reference(owner: &Value) -> Value {
+    json!({"apiVersion": "web.example.com/v1", "kind": "Website", "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true})
+}
+
+/// A ConfigMap that this website controls.
+pub(crate) fn child(name: &str, owner: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "default", "ownerReferences": [reference(owner)]}})
 }
 
 /// A merge patch that changes what nobody else does.

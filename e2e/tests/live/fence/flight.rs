@@ -1,7 +1,5 @@
 //! Writes under way while their object is drained.
 
-use std::time::Duration;
-
 use futures::{SinkExt as _, channel::mpsc};
 use http::Method;
 use http_body_util::StreamBody;
@@ -9,13 +7,11 @@ use hyper::body::{Bytes, Frame};
 use ringside_e2e::{
     compatibility::client::{Ask, Http},
     eventually::eventually,
+    system::metrics,
 };
 use serde_json::json;
 
 use super::fixture::{DEADLINE, Fixture, MERGE, WEBSITES};
-
-/// Many times the grace of these proxies.
-const LONG: Duration = Duration::from_secs(3);
 
 pub(crate) async fn slow_write(fixture: &Fixture) {
     let shard = fixture.shard("slow").await;
@@ -27,29 +23,30 @@ pub(crate) async fn slow_write(fixture: &Fixture) {
     let frame = |text: &str| Ok(Frame::data(Bytes::copy_from_slice(text.as_bytes())));
     sender.send(frame(begin)).await.unwrap();
     let patch = Ask::new(Method::PATCH, &path).header("content-type", MERGE).unsized_body();
-    let endpoint = shard.endpoint().clone();
+    let endpoint = shard.endpoint.clone();
     let writing =
         tokio::spawn(async move { endpoint.open_with(Http::Two, &patch, "slow", StreamBody::new(receiver)).await });
-    // Counted by now.
-    eventually("the write is under way", DEADLINE, || async {
-        let metrics = metrics(shard.proxy.admin_port).await;
-        metrics
-            .lines()
-            .find(|line| line.starts_with("ringside_proxy_writes_in_flight{") && line.ends_with(" 1.0"))
-            .map(drop)
-            .ok_or(metrics)
-    })
-    .await
-    .unwrap();
+    let until_one = async |metric: &str| {
+        eventually(&format!("{metric} is 1"), DEADLINE, || async {
+            let metrics = metrics(shard.proxy.admin_port).await.map_err(|error| error.to_string())?;
+            let one = metrics.lines().any(|line| line.starts_with(metric) && line.ends_with(" 1.0"));
+            one.then_some(()).ok_or(metrics)
+        })
+        .await
+        .unwrap();
+    };
+    until_one("ringside_proxy_writes_in_flight{").await;
 
     fixture.drain(&path).await;
-    let held = tokio::time::timeout(LONG, fixture.until_let_go(&path)).await;
-    assert!(held.is_err(), "it was let go while a write was under way");
-    let drains = metrics(shard.proxy.admin_port).await;
-    assert!(
-        drains.lines().any(|line| line.starts_with("ringside_proxy_drains{") && line.ends_with(" 1.0")),
-        "{drains}"
-    );
+    // One after the other: the first would have been let go before either.
+    for later in ["drained-later", "drained-last"] {
+        let later_path = format!("{WEBSITES}/{later}");
+        fixture.website(later, shard.name).await;
+        fixture.drain(&later_path).await;
+        fixture.until_let_go(&later_path).await;
+    }
+    assert_eq!(fixture.ownership(&path).await, (Some(shard.name.to_owned()), true), "a write to it is under way");
+    until_one("ringside_proxy_drains{").await;
 
     sender.send(frame(end)).await.unwrap();
     drop(sender);
@@ -58,13 +55,4 @@ pub(crate) async fn slow_write(fixture: &Fixture) {
     fixture.until_let_go(&path).await;
     let object = fixture.admin(&Ask::get(&path)).await;
     assert_eq!(object["metadata"]["annotations"]["slow"], "yes");
-}
-
-async fn metrics(port: u16) -> String {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: proxy\r\nConnection: close\r\n\r\n").await.unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).await.unwrap();
-    text
 }

@@ -7,15 +7,16 @@ use futures::future::join_all;
 use ringside_e2e::eventually::eventually;
 use serde_json::json;
 
-use crate::handover::{
-    fixture::{Fixture, SECRETS, SOON, World},
-    watches::{FORMATS, Watch},
+use crate::{
+    handover::{
+        fixture::{Fixture, SOON},
+        watches::{FORMATS, Format, STREAMING, Watch},
+    },
+    proxies::Proxies,
 };
 
 /// How often each format is tried: whether a client or the proxy is first after a drain is a matter of chance.
 const ROUNDS: usize = 3;
-
-const STREAMING: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 
 /// What the clients here work on. So they hold nothing of the other tests after they have gone.
 const APP: &str = "kopf";
@@ -28,24 +29,19 @@ const STREAMS: &str = "labelSelector=app+in+(kopf)";
 #[derive(Clone, Copy)]
 struct Client<'a> {
     fixture: &'a Fixture,
-    accept: &'a str,
-    websocket: bool,
+    format: Format,
 }
 
 impl Client<'_> {
     /// Lists, then watches from there.
     async fn watches(&self) -> Watch {
-        let (_, list) = self.fixture.list(&format!("{SECRETS}?{LISTS}&limit=1")).await;
-        let from = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
-        self.open(&format!("resourceVersion={from}&{LISTS}")).await
+        let (_, list) = self.fixture.list(&format!("{LISTS}&limit=1")).await;
+        let from = list["metadata"]["resourceVersion"].as_str().unwrap();
+        Watch::open(self.fixture, &format!("resourceVersion={from}&{LISTS}"), self.format).await
     }
 
     async fn streams(&self) -> Watch {
-        self.open(&format!("{STREAMING}&{STREAMS}")).await
-    }
-
-    async fn open(&self, query: &str) -> Watch {
-        Watch::open(self.fixture, query, self.accept, self.websocket).await
+        Watch::open(self.fixture, &format!("{STREAMING}&{STREAMS}"), self.format).await
     }
 }
 
@@ -70,20 +66,28 @@ async fn deleted_before(client: Client<'_>, mut watch: Watch, names: &[&str], la
     }
 }
 
-/// Of each format: what is drained, and moves on, while a client does not watch is the first that it is told when it does,
-/// once; of what is its own still, or again, it is told nothing, and nothing is told who begins by a streaming list.
-pub(crate) async fn a_client_is_told_once_what_moved_while_it_did_not_watch(world: &World) {
-    let told = FORMATS.map(|(format, accept, websocket)| async move {
-        let fixture = &world.shard(&format!("misses-{format}")).await;
+/// What is drained, and moves on, while a client does not watch is the first that it is told when it does, once; of what is its
+/// own still, or again, it is told nothing, and nothing is told who begins by a streaming list.
+pub(crate) async fn a_client_is_told_once_what_moved_while_it_did_not_watch(world: &Proxies) {
+    are_told_once(world, &FORMATS[..1]).await;
+}
+
+pub(crate) async fn a_client_of_any_format_is_told_once_what_moved(world: &Proxies) {
+    are_told_once(world, &FORMATS[1..]).await;
+}
+
+async fn are_told_once(world: &Proxies, formats: &[Format]) {
+    let told = formats.iter().map(|&format| async move {
+        let fixture = &Fixture::start(world, &format!("misses-{}", format.0)).await;
         for round in 0..ROUNDS {
-            is_told_once(Client { fixture, accept, websocket }, &format!("{format}-{round}")).await;
+            is_told_once(Client { fixture, format }, &format!("{}-{round}", format.0)).await;
         }
     });
     join_all(told).await;
 }
 
 async fn is_told_once(client: Client<'_>, what: &str) {
-    let Client { fixture, accept, websocket } = client;
+    let fixture = client.fixture;
     let name = |which: &str| format!("{which}-{what}");
     let (moves, stays, back) = (name("moves"), name("stays"), name("back"));
     for name in [&moves, &stays, &back] {
@@ -106,9 +110,9 @@ async fn is_told_once(client: Client<'_>, what: &str) {
     };
     let names = [&*moves, &*stays, &*back];
     let (told, ()) = tokio::join!(deleted_before(client, lists, &names, &sentinel), goes_on);
-    assert_eq!(told, [1, 0, 0], "{accept} {websocket}: moved, its own, its own again");
+    assert_eq!(told, [1, 0, 0], "{what}: moved, its own, its own again");
     streams.until_shows(&sentinel).await;
-    assert_eq!(streams.count("DELETED", "").await, 0, "{accept} {websocket}: who replaces what it knew");
+    assert_eq!(streams.count("DELETED", "").await, 0, "{what}: who replaces what it knew");
 
     let again = client.watches().await;
     let sentinel = name("another");

@@ -1,54 +1,64 @@
-//! Watches that never show a drained object, and on which nothing happens.
+//! Watches in all formats: some show a drained object, some never do, and nothing else happens on them.
+
+use std::time::{Duration, Instant};
 
 use http::{StatusCode, header};
-use ringside_e2e::eventually::eventually;
-use tokio::task::JoinHandle;
+use ringside_e2e::eventually::{eventually, in_time};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
-    handover::fixture::{Fixture, SECRETS, SOON, World},
+    handover::fixture::{Fixture, SECRETS, SOON},
+    proxies::Proxies,
     watch_bytes::{self, Seen},
 };
 
 const JSON: &str = "application/json";
-const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-const METADATA_PROTOBUF: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
-/// A name, what is accepted, and whether by WebSocket.
-pub(crate) const FORMATS: [(&str, &str, bool); 7] = [
-    ("json", JSON, false),
-    ("table", TABLE, false),
-    ("protobuf", PROTOBUF, false),
-    ("metadata", METADATA, false),
-    ("metadata-protobuf", METADATA_PROTOBUF, false),
-    ("websocket-text", JSON, true),
-    ("websocket-binary", PROTOBUF, true),
+/// How a watch is asked for: its name, what it accepts, and whether by WebSocket, with which subprotocol.
+pub(crate) type Format = (&'static str, &'static str, Option<&'static str>);
+
+pub(crate) const FORMATS: [Format; 8] = [
+    ("json", JSON, None),
+    ("table", "application/json;as=Table;g=meta.k8s.io;v=v1", None),
+    ("protobuf", PROTOBUF, None),
+    ("metadata", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", None),
+    ("metadata-protobuf", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", None),
+    ("websocket-text", JSON, Some("")),
+    ("websocket-binary", PROTOBUF, Some("")),
+    ("websocket-subprotocol", JSON, Some("base64.binary.k8s.io")),
 ];
+
+/// A watch that begins with what there is: what an API server would compress.
+pub(crate) const STREAMING: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 
 /// A watch that is read as it comes.
 pub(crate) struct Watch {
     seen: Seen,
-    reading: JoinHandle<()>,
+    reading: AbortOnDropHandle<()>,
 }
 
 impl Watch {
-    pub(crate) async fn open(fixture: &Fixture, query: &str, accept: &str, websocket: bool) -> Self {
-        let mut headers = vec![("accept", accept)];
-        if websocket {
+    pub(crate) async fn open(fixture: &Fixture, query: &str, (_, accept, websocket): Format) -> Self {
+        let mut headers = vec![("accept", accept), (header::ACCEPT_ENCODING.as_str(), "gzip")];
+        if let Some(subprotocol) = websocket {
             headers.extend([
                 (header::CONNECTION.as_str(), "Upgrade"),
                 (header::UPGRADE.as_str(), "websocket"),
                 (header::ORIGIN.as_str(), "http://localhost"),
                 (header::SEC_WEBSOCKET_VERSION.as_str(), "13"),
                 (header::SEC_WEBSOCKET_KEY.as_str(), "dGhlIHNhbXBsZSBub25jZQ=="),
+                (header::SEC_WEBSOCKET_EXTENSIONS.as_str(), "permessage-deflate"),
             ]);
+            headers.extend(Some((header::SEC_WEBSOCKET_PROTOCOL.as_str(), subprotocol)).filter(|it| !it.1.is_empty()));
         }
         let response = fixture.get(&format!("{SECRETS}?watch=1&timeoutSeconds=600&{query}"), &headers).await;
-        let wanted = if websocket { StatusCode::SWITCHING_PROTOCOLS } else { StatusCode::OK };
+        let wanted = if websocket.is_some() { StatusCode::SWITCHING_PROTOCOLS } else { StatusCode::OK };
         assert_eq!(response.status(), wanted, "{accept}");
-        let (seen, reading) = watch_bytes::read(response, websocket);
-        Self { seen, reading }
+        let agreed = response.headers().get(header::SEC_WEBSOCKET_PROTOCOL).map(|it| it.to_str().unwrap());
+        assert_eq!(agreed, websocket.filter(|it| !it.is_empty()), "{accept}");
+        let (seen, reading) = watch_bytes::read(response, websocket.is_some());
+        Self { seen, reading: AbortOnDropHandle::new(reading) }
     }
 
     pub(crate) async fn shows(&self, what: &str) -> bool {
@@ -91,34 +101,35 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.reading.abort();
-    }
-}
+/// After a minute a bookmark takes a watch past everything, whether or not the proxy could read what came before.
+const BOOKMARK: Duration = Duration::from_secs(50);
 
 /// Of each format: a watch with a label selector, one with a name, and one with a field selector that only the API server
-/// understands. None shows the object, none wants bookmarks, and nothing else happens on any. A watch that shows it has its
-/// `DELETED`, and nobody ends any of them.
-pub(crate) async fn no_watch_holds_for_long_what_it_never_showed(world: &World) {
-    let fixture = &world.shard("watches").await;
-    for (name, accept, websocket) in FORMATS {
-        let name = format!("idle-{name}");
+/// understands. None shows the object, none wants bookmarks, and nothing else happens on any. A watch that shows it, and in
+/// which the proxy has to read how far it has come, has its `DELETED`. The proxy ends none of them.
+pub(crate) async fn no_watch_holds_for_long_what_it_never_showed(world: &Proxies) {
+    let fixture = &Fixture::start(world, "watches").await;
+    for format in FORMATS {
+        let name = format!("idle-{}", format.0);
         let from = fixture.create(&name).await;
-        let open = async |selector: &str| {
-            Watch::open(fixture, &format!("resourceVersion={from}&{selector}"), accept, websocket).await
-        };
+        let begun = Instant::now();
+        let open = async |query: &str| Watch::open(fixture, query, format).await;
         let others = [
-            open("labelSelector=app%3Dother").await,
-            open("fieldSelector=metadata.name%3Dother").await,
-            open("fieldSelector=type%3Dkubernetes.io/tls").await,
+            open(&format!("resourceVersion={from}&labelSelector=app%3Dother")).await,
+            open(&format!("resourceVersion={from}&fieldSelector=metadata.name%3Dother")).await,
+            open(&format!("resourceVersion={from}&fieldSelector=type%3Dkubernetes.io/tls")).await,
         ];
-        let sees = open("fieldSelector=type%3DOpaque").await;
+        let sees = open(STREAMING).await;
+        sees.until_shows(&name).await;
         fixture.drain(&name, "move-1").await;
         fixture.until_let_go(&name).await;
+        in_time("the release before the first bookmark", begun.elapsed(), BOOKMARK);
         sees.until_shows("DELETED").await;
-        for watch in others.iter().chain([&sees]) {
-            assert!(!watch.reading.is_finished(), "{name}: a watch was ended");
+        let next = format!("next-{}", format.0);
+        fixture.create(&next).await;
+        sees.until_shows(&next).await;
+        for watch in others {
+            assert!(!watch.has_ended(), "{name}: a watch was ended");
             assert!(!watch.shows("BOOKMARK").await, "{name}: nobody asked for one");
         }
     }

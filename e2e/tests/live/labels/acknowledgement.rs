@@ -1,180 +1,116 @@
 //! What looks like an acknowledgement, and is none: the labels of a drained object, taken off by whom it was not asked of.
 
-use http::{Request, header};
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::{
-    Api, Client, ResourceExt as _,
-    api::{ObjectMeta, PostParams},
+    Client, ResourceExt as _,
+    api::{Patch, PatchParams},
 };
-use ringside_e2e::plain_shard::LEASE_RING;
-use ringside_e2e::{
-    eventually::eventually,
-    system::{NAMESPACE, Settings, System},
-    website::{Website, WebsiteSpec},
-};
-use ringside_ring::{RingLabels, labels::ACKNOWLEDGER};
+use ringside_e2e::eventually::eventually;
+use ringside_ring::labels::ACKNOWLEDGER;
 use serde_json::{Value, json};
 
-use crate::labels::fixture::DEADLINE;
+use crate::{
+    api_server_fence::fixture::{DEADLINE, Fixture, SHARDS, websites},
+    labels::fixture::until_policy_acts,
+    planes::Keeps,
+    webhook::calls::calls,
+};
 
-/// Longer than any test: nobody renews it.
-const LEASE_SECONDS: i32 = 120;
+/// The shard of the object, which lets go of nothing by itself.
+const SHARD: &str = "a";
 
-/// A shard that holds its Lease, and lets go of nothing by itself.
-const SHARD: &str = "shard-0";
-
-/// Shard and drain of the object.
-type Owner = (Option<String>, Option<String>);
-
+/// An object that waits for its shard.
 struct Drained {
-    system: System,
-    labels: RingLabels,
-    websites: Api<Website>,
+    fixture: Fixture,
+    name: String,
+    /// With the token of the shard's Pod, and with that of another one.
+    by_shard: Client,
+    by_another: Client,
 }
 
 impl Drained {
-    /// A system with one object that waits for its shard.
-    async fn start(settings: Settings) -> Self {
-        let mut system = System::start(settings).await.unwrap();
-        let ring = system.start_sharding(1).await.unwrap();
-        let client = system.control_plane().client();
-        let lease = Lease {
-            metadata: ObjectMeta {
-                name: Some(SHARD.to_owned()),
-                labels: Some([(LEASE_RING.to_owned(), ring.to_string())].into()),
-                ..ObjectMeta::default()
-            },
-            spec: Some(LeaseSpec {
-                holder_identity: Some(SHARD.to_owned()),
-                lease_duration_seconds: Some(LEASE_SECONDS),
-                ..LeaseSpec::default()
-            }),
-        };
-        Api::namespaced(client.clone(), NAMESPACE).create(&PostParams::default(), &lease).await.unwrap();
-        system.until_counted_are(1, DEADLINE).await.unwrap();
-        let websites: Api<Website> = Api::namespaced(client, NAMESPACE);
-        websites.create(&PostParams::default(), &Website::new("site", WebsiteSpec::default())).await.unwrap();
-        let this = Self { system, labels: RingLabels::of(&ring), websites };
-        eventually("the object has its shard", DEADLINE, || async {
-            match this.labels().await {
-                (Some(shard), None) if shard == SHARD => Ok(()),
-                other => Err(format!("{other:?}")),
-            }
-        })
-        .await
-        .unwrap();
-        this
+    async fn at(fixture: Fixture) -> Self {
+        let by_shard = fixture.shard(SHARD).await;
+        let by_another = fixture.pod(SHARDS, "another").await;
+        let name = fixture.website_of(SHARD).await.name_any();
+        Self { fixture, name, by_shard, by_another }
     }
 
-    async fn labels(&self) -> Owner {
-        self.owner_of(&self.websites.get("site").await.unwrap())
+    /// Writes labels; `manager` is the field manager.
+    async fn write(&self, by: &Client, manager: &str, labels: Value) {
+        let manager = (!manager.is_empty()).then(|| manager.to_owned());
+        let parameters = PatchParams { field_manager: manager, ..PatchParams::default() };
+        let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
+        websites(by).patch(&self.name, &parameters, &patch).await.unwrap();
     }
 
-    fn owner_of(&self, website: &Website) -> Owner {
-        let ownership = self.labels.ownership(website.metadata.labels.as_ref());
-        (ownership.shard.map(str::to_owned), ownership.drain.map(str::to_owned))
+    /// Takes both labels off.
+    async fn strip(&self, by: &Client, manager: &str) {
+        self.write(by, manager, json!({&self.fixture.keys.shard: null, &self.fixture.keys.drain: null})).await;
     }
 
-    /// Changes labels of the object: by a Pod when one is named, else as a user. Returns those of the answer.
-    async fn write(&self, pod: Option<&str>, labels: Value) -> Owner {
-        self.write_as("", pod, labels).await
-    }
-
-    /// As a field manager.
-    async fn write_as(&self, manager: &str, pod: Option<&str>, labels: Value) -> Owner {
-        let path = format!("/apis/web.example.com/v1/namespaces/{NAMESPACE}/websites/site?fieldManager={manager}");
-        let mut request = Request::patch(path).header(header::CONTENT_TYPE, "application/merge-patch+json");
-        if let Some(pod) = pod {
-            request = request
-                .header("Impersonate-User", format!("system:serviceaccount:{NAMESPACE}:website-controller"))
-                .header("Impersonate-Extra-authentication.kubernetes.io%2Fpod-name", pod);
-        }
-        let body = serde_json::to_vec(&json!({"metadata": {"labels": labels}})).unwrap();
-        let client: Client = self.system.control_plane().client();
-        let written: Website = client.request(request.body(body).unwrap()).await.unwrap();
-        assert_eq!(written.name_any(), "site");
-        self.owner_of(&written)
-    }
-
-    /// How often the API server has asked the webhook about a change of an object, or tried to.
-    async fn reviews(&self) -> u64 {
-        let client = self.system.control_plane().client();
-        let metrics = client.request_text(Request::get("/metrics").body(vec![]).unwrap()).await.unwrap();
-        let of_updates = |line: &&str| {
-            line.starts_with("apiserver_admission_webhook_admission_duration_seconds_count{")
-                && line.contains(r#"name="sharder.sharding.timebertt.dev""#)
-                && line.contains(r#"operation="UPDATE""#)
-        };
-        let counts = metrics.lines().filter(of_updates).map(|line| line.rsplit(' ').next().unwrap());
-        counts.map(|count| count.parse::<u64>().unwrap()).sum()
+    /// That the object is its shard's, with this drain or without.
+    async fn is_drained(&self, drain: Option<&str>) -> Result<(), String> {
+        let now = websites(&self.fixture.admin).get(&self.name).await.map_err(|error| error.to_string())?;
+        let ownership = self.fixture.keys.ownership(now.metadata.labels.as_ref());
+        let is = ownership.shard == Some(SHARD) && ownership.drain == drain;
+        if is { Ok(()) } else { Err(format!("{ownership:?}")) }
     }
 
     async fn until_assigned_anew(&self) {
-        eventually("it is assigned anew", DEADLINE, || async {
-            match self.labels().await {
-                (Some(shard), None) if shard == SHARD => Ok(()),
-                other => Err(format!("{other:?}")),
-            }
-        })
-        .await
-        .unwrap();
+        eventually("it is assigned anew", DEADLINE, || self.is_drained(None)).await.unwrap();
+    }
+
+    async fn drain(&self, drain: &str) {
+        self.fixture.label(&self.name, Some(SHARD), Some(drain)).await;
+        self.is_drained(Some(drain)).await.unwrap();
     }
 
     /// Another Pod takes both labels off; then the shard does. Where a proxy has promised a grace, the shard's own controller
-    /// does first.
-    async fn only_its_shard_lets_go(&self) {
-        let (shard, drain) = (&self.labels.shard, &self.labels.drain);
-        let drained = (Some(SHARD.to_owned()), Some("by-hand".to_owned()));
-        self.write(None, json!({drain: "by-hand"})).await;
-        assert_eq!(self.labels().await, drained);
-        self.write(Some("another-pod"), json!({shard: null, drain: null})).await;
-        assert_eq!(self.labels().await, drained, "its shard works on it");
-        let reviews = self.reviews().await;
-        self.write(Some(SHARD), json!({shard: null, drain: null})).await;
+    /// does first. An acknowledgement adds nothing to `reviews`.
+    async fn only_its_shard_lets_go(&self, reviews: impl AsyncFn() -> u64) {
+        self.drain("by-hand").await;
+        self.strip(&self.by_another, "").await;
+        self.is_drained(Some("by-hand")).await.expect("its shard works on it");
+        let before = reviews().await;
+        self.strip(&self.by_shard, "").await;
         self.until_assigned_anew().await;
-        assert_eq!(self.reviews().await, reviews, "the webhook would leave it alone");
+        assert_eq!(reviews().await, before, "the webhook would leave it alone");
 
         let promised = "by-hand.60000ms";
-        self.write(None, json!({drain: promised})).await;
-        let drained = (Some(SHARD.to_owned()), Some(promised.to_owned()));
-        for manager in ["", "the-controller"] {
-            self.write_as(manager, Some(SHARD), json!({shard: null, drain: null})).await;
-            assert_eq!(self.labels().await, drained, "its controller works on it, by '{manager}'");
+        self.drain(promised).await;
+        for (by, manager) in
+            [(&self.by_shard, ""), (&self.by_shard, "the-controller"), (&self.by_another, ACKNOWLEDGER)]
+        {
+            self.strip(by, manager).await;
+            self.is_drained(Some(promised)).await.unwrap_or_else(|seen| panic!("its controller works on it: {seen}"));
         }
-        self.write_as(ACKNOWLEDGER, Some("another-pod"), json!({shard: null, drain: null})).await;
-        assert_eq!(self.labels().await, drained);
-        let reviews = self.reviews().await;
-        self.write_as(ACKNOWLEDGER, Some(SHARD), json!({shard: null, drain: null})).await;
+        let before = reviews().await;
+        self.strip(&self.by_shard, ACKNOWLEDGER).await;
         self.until_assigned_anew().await;
-        assert_eq!(self.reviews().await, reviews, "what waits for the controller is acknowledged without the webhook");
+        assert_eq!(reviews().await, before, "what waits for the controller is acknowledged without the webhook");
     }
 }
 
 pub(crate) async fn the_policy_tells_an_acknowledgement_from_stripped_labels() {
-    let world = Drained::start(Settings { webhook: false, ..Settings::default() }).await;
-    let (shard, drain) = (&world.labels.shard, &world.labels.drain);
-    eventually("the policy acts", DEADLINE, || async {
-        // The answer, as the sharder mends what the policy let pass.
-        match world.write(None, json!({shard: "another"})).await {
-            (Some(shard), None) if shard == SHARD => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .await
-    .unwrap();
-    world.only_its_shard_lets_go().await;
-    world.write(None, json!({drain: "by-hand"})).await;
-    let drained = (Some(SHARD.to_owned()), Some("by-hand".to_owned()));
-    world.write(None, json!({drain: null})).await;
-    assert_eq!(world.labels().await, drained, "a drain is not withdrawn: its shard may be letting go just now");
-    world.write(None, json!({drain: "of-another-move"})).await;
-    assert_eq!(world.labels().await, drained);
-    world.write(None, json!({shard: null})).await;
-    assert_eq!(world.labels().await, drained);
+    let world = Drained::at(Fixture::on(Keeps::Policy, "labels-acknowledged", json!({})).await).await;
+    let Drained { fixture, name, .. } = &world;
+    until_policy_acts(&websites(&fixture.admin), &fixture.keys, name).await;
+    world.only_its_shard_lets_go(async || 0).await;
+    world.drain("by-hand").await;
+    for labels in [
+        json!({&fixture.keys.drain: null}),
+        json!({&fixture.keys.drain: "of-another-move"}),
+        json!({&fixture.keys.shard: null}),
+    ] {
+        world.write(&fixture.admin, "", labels).await;
+        world.is_drained(Some("by-hand")).await.expect("its shard may be letting go just now");
+    }
 }
 
+/// On a plane of its own, where nothing else is asked about.
 pub(crate) async fn the_webhook_tells_an_acknowledgement_from_stripped_labels() {
-    let world = Drained::start(Settings::without_label_policies()).await;
-    world.only_its_shard_lets_go().await;
-    assert!(world.reviews().await > 0, "it told apart what was none");
+    let world = Drained::at(Fixture::start(Keeps::Webhook.settings(), json!({})).await).await;
+    let reviews = async || calls(&world.fixture.admin, "operation=\"UPDATE\"").await;
+    world.only_its_shard_lets_go(&reviews).await;
+    assert!(reviews().await > 0, "it told apart what was none");
 }

@@ -1,7 +1,5 @@
 //! Children that are there before their owner: made by hand, or restored from a backup.
 
-use std::time::{Duration, Instant};
-
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     ResourceExt as _,
@@ -11,24 +9,18 @@ use ringside_e2e::{
     eventually::eventually,
     website::{Website, WebsiteSpec},
 };
-use serde_json::json;
+use ringside_ring::cluster_ring::Fence;
 
-use crate::{labels::fixture::Fixture, planes::Keeps};
+use crate::{
+    labels::fixture::{DEADLINE, Fixture},
+    planes::Keeps,
+};
 
 /// Enough that each shard has some of their owners.
 const OBJECTS: usize = 12;
-/// What is promised: the create, the label, and the controller's next attempt.
-const SOON: Duration = Duration::from_secs(20);
 
-pub(crate) async fn children_made_before_their_owners_are_adopted_with_webhook_and_policy() {
-    are_adopted(Fixture::on(Keeps::Both, "labels-adopted").await).await;
-}
-
-pub(crate) async fn children_made_before_their_owners_are_adopted_behind_the_api_servers_fence() {
-    are_adopted(Fixture::fenced("labels-adopted-fenced").await).await;
-}
-
-async fn are_adopted(fixture: Fixture) {
+pub(crate) async fn made_before_their_owners(fence: Fence, name: &str) {
+    let fixture = Fixture::fenced(fence, Keeps::Both, name).await;
     let (children, websites) = (fixture.objects::<ConfigMap>(), fixture.websites());
     let names: Vec<_> = (0..OBJECTS).map(|number| format!("hand-{number}")).collect();
     for (number, name) in names.iter().enumerate() {
@@ -41,29 +33,23 @@ async fn are_adopted(fixture: Fixture) {
         let made = children.create(&PostParams::default(), &made).await.unwrap();
         assert!(!made.labels().contains_key(&fixture.labels.shard), "the policy takes off what a user restores");
     }
-    let since = Instant::now();
     for name in &names {
         websites.create(&PostParams::default(), &Website::new(name, WebsiteSpec::default())).await.unwrap();
     }
-    eventually("each child has its owner, and its owner's shard", SOON, || async {
+    eventually("each child has its owner, and its owner's shard", DEADLINE, || async {
         let error = |error: kube::Error| error.to_string();
-        let mut missing = Vec::new();
-        for child in children.list(&ListParams::default()).await.map_err(error)? {
-            let name = child.name_any();
-            if !names.contains(&name) {
-                continue;
-            }
-            let owner = websites.get(&name).await.map_err(error)?;
+        let all = children.list(&ListParams::default()).await.map_err(error)?;
+        for child in all.iter().filter(|child| names.contains(&child.name_any())) {
+            let owner = websites.get(&child.name_any()).await.map_err(error)?;
             let is_adopted = child.owner_references().iter().any(|it| Some(&it.uid) == owner.uid().as_ref());
             let done = owner.status.as_ref().is_some_and(|status| status.observed_generation == 1);
-            if !(is_adopted && done) || fixture.owner(&child) != fixture.owner(&owner) {
-                missing.push(json!({"name": name, "labels": child.labels(), "adopted": is_adopted}));
+            if !(is_adopted && done) || fixture.owner(child) != fixture.owner(&owner) {
+                return Err(format!("{:?}", child.metadata));
             }
         }
-        if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}")) }
+        Ok(())
     })
     .await
     .unwrap();
-    eprintln!("{OBJECTS} children that were there before their owners: all adopted after {:.2?}", since.elapsed());
     fixture.assert_nobody_lost_anything();
 }

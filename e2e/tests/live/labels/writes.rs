@@ -2,50 +2,87 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    Api, ResourceExt as _,
+    Api,
     api::{Patch, PatchParams, PostParams},
 };
 use ringside_e2e::website::{Website, WebsiteSpec};
 use serde_json::{Value, json};
 
-use crate::labels::fixture::{Fixture, Labelled};
+use crate::{
+    labels::{
+        copies,
+        fixture::{Fixture, Labelled},
+        hidden,
+    },
+    planes::Keeps,
+};
 
-/// Writes that don't name another owner, each on an object of its own.
-pub(crate) async fn strips_and_copies(fixture: &Fixture) {
+/// All of them, where these keep the labels. Each is tried with an object of its own.
+pub(crate) async fn all(keeps: Keeps) {
+    let fixture = Fixture::on(keeps, "labels-kept").await;
+    strips(&fixture).await;
+    copies_of_owners(&fixture).await;
+    hidden::a_put_keeps_them(&fixture).await;
+    if keeps != Keeps::Nothing {
+        strips_of_children(&fixture).await;
+    }
+    if fixture.has_policy() {
+        changes_of_owner(&fixture).await;
+    }
+    if keeps != Keeps::Webhook {
+        to_nobody(&fixture).await;
+        copies::of_children(&fixture).await;
+    }
+    // Where nothing keeps the labels a shard loses what is stripped, and gets it back.
+    if keeps != Keeps::Nothing {
+        fixture.assert_nobody_lost_anything();
+    }
+}
+
+async fn strips(fixture: &Fixture) {
     let (shard, drain) = (&fixture.labels.shard, &fixture.labels.drain);
     same_owner(fixture, "a full PUT without labels", "site-00001", put_bare(fixture, "site-00001")).await;
     for (what, name, labels) in [
         ("the shard label taken off", "site-00002", json!({shard: null})),
         ("both labels taken off, without drain", "site-00003", json!({shard: null, drain: null})),
         ("all labels taken off", "site-00004", Value::Null),
+        ("a drain set by hand", "site-00005", json!({drain: "by-hand"})),
+        ("a drain set as the shard label is taken off", "site-00006", json!({shard: null, drain: "by-hand"})),
     ] {
-        same_owner(fixture, what, name, patch(fixture, name, labels)).await;
-    }
-    let by_hand = json!({drain: "by-hand"});
-    same_owner(fixture, "a drain set by hand", "site-00005", patch(fixture, "site-00005", by_hand)).await;
-    let both = json!({shard: null, drain: "by-hand"});
-    same_owner(
-        fixture,
-        "a drain set as the shard label is taken off",
-        "site-00006",
-        patch(fixture, "site-00006", both),
-    )
-    .await;
-
-    let template = owner(fixture, "site-00007").await;
-    let another = fixture.another(&template);
-    for (what, name, labels) in [
-        ("a copy of an object with its label", "copy-1", json!({shard: template})),
-        ("a copy with the label of another shard", "copy-2", json!({shard: another})),
-        ("a copy with a label that names nobody", "copy-3", json!({shard: "nobody"})),
-        ("a copy with a drain label alone", "copy-4", json!({drain: "old"})),
-    ] {
-        fixture.measure(what, create(fixture, name, labels)).await;
+        same_owner(fixture, what, name, patch::<Website>(fixture, name, labels)).await;
     }
 }
 
-/// The same to children, which nobody watches for that: only webhook and policy keep theirs at once.
-pub(crate) async fn strips_of_children(fixture: &Fixture) {
+/// Copies of an owner's labels, on objects that are created.
+async fn copies_of_owners(fixture: &Fixture) {
+    let (shard, drain) = (&fixture.labels.shard, &fixture.labels.drain);
+    let template = fixture.until_owned::<Website>("nothing", "site-00007").await;
+    let another = fixture.another(&template);
+    let mut ways = vec![
+        ("the label of an object", json!({shard: template})),
+        ("the label of another shard", json!({shard: another})),
+        ("a label that names nobody", json!({shard: "nobody"})),
+        ("a drain label alone", json!({drain: "old"})),
+    ];
+    if fixture.has_policy() {
+        // The webhook is not called for it. A shard that never saw the copy would let go of it within a minute.
+        ways.push(("the labels of an object that was drained", json!({shard: template, drain: "old"})));
+    }
+    for (number, (what, labels)) in ways.into_iter().enumerate() {
+        let mut copy = Website::new(&format!("copy-{number}"), WebsiteSpec::default());
+        copy.metadata.labels = serde_json::from_value(labels).unwrap();
+        let created = fixture.websites().create(&PostParams::default(), &copy).await.unwrap();
+        let drained = fixture.labels.ownership(created.metadata.labels.as_ref()).drain.is_some();
+        assert!(!drained || fixture.keeps == Keeps::Nothing, "created with {what}: {:?}", created.metadata.labels);
+        let owner = fixture.until_owned::<Website>(what, &format!("copy-{number}")).await;
+        if fixture.has_policy() {
+            assert_eq!(owner, fixture.home(&format!("copy-{number}")), "created with {what}");
+        }
+    }
+}
+
+/// Of children, which nobody watches for that: only webhook and policy keep theirs at once.
+async fn strips_of_children(fixture: &Fixture) {
     fixture.until_children_follow().await;
     let (shard, drain) = (&fixture.labels.shard, &fixture.labels.drain);
     for (what, name, labels) in [
@@ -53,61 +90,57 @@ pub(crate) async fn strips_of_children(fixture: &Fixture) {
         ("both labels taken off a child", "site-00014", json!({shard: null, drain: null})),
         ("all labels taken off a child", "site-00015", Value::Null),
     ] {
-        child_stays(fixture, what, name, labels).await;
+        same_owner(fixture, what, name, patch::<ConfigMap>(fixture, name, labels)).await;
     }
-    let before = owner(fixture, "site-00016").await;
-    let write = put_child_bare(fixture, "site-00016");
-    assert_eq!(fixture.measure("a full PUT of a child without labels", write).await, before);
+    // It still says who controls it.
+    let write = async {
+        let mut child = fixture.objects::<ConfigMap>().get("site-00016").await.unwrap();
+        child.metadata.labels = None;
+        // Built-in objects can be replaced without.
+        child.metadata.resource_version = None;
+        fixture.objects().replace("site-00016", &PostParams::default(), &child).await.unwrap()
+    };
+    same_owner(fixture, "a full PUT of a child without labels", "site-00016", write).await;
 }
 
 /// Writes for which the webhook is not called, and which no watch of the sharder shows: only the API server itself sees them
-/// in time. A shard that never saw the copy lets go of it when the next bookmark comes, within a minute.
-pub(crate) async fn changes_of_owner(fixture: &Fixture) {
-    let drained = json!({&fixture.labels.shard: owner(fixture, "site-00007").await, &fixture.labels.drain: "old"});
-    fixture.measure("a copy of an object that was drained", create(fixture, "copy-5", drained)).await;
-    let home = fixture.home("copy-6");
-    let elsewhere = json!({&fixture.labels.shard: fixture.another(&home)});
-    let what = "a copy with the label of a live shard that it does not belong to";
-    assert_eq!(fixture.measure(what, create(fixture, "copy-6", elsewhere)).await, home, "{what}");
-    let another = fixture.another(&owner(fixture, "site-00010").await);
-    let write = patch(fixture, "site-00010", json!({&fixture.labels.shard: another}));
-    same_owner(fixture, "the label set to another live shard", "site-00010", write).await;
-    let another = fixture.another(&owner(fixture, "site-00017").await);
-    for (what, name, value) in [
-        ("the label of a child set to another live shard", "site-00017", another.as_str()),
-        ("the label of a child set to nonsense", "site-00018", "nobody"),
-        ("the label of a child emptied", "site-00019", ""),
+/// in time.
+async fn changes_of_owner(fixture: &Fixture) {
+    let (shard, drain) = (&fixture.labels.shard, &fixture.labels.drain);
+    let another = async |name: &str| fixture.another(&fixture.until_owned::<Website>("nothing", name).await);
+    let (name, labels) = ("site-00010", json!({shard: another("site-00010").await}));
+    same_owner(fixture, "another live shard", name, patch::<Website>(fixture, name, labels)).await;
+    for (what, name, labels) in [
+        ("another live shard on a child", "site-00017", json!({shard: another("site-00017").await})),
+        ("nonsense on a child", "site-00018", json!({shard: "nobody"})),
+        ("the label of a child emptied", "site-00019", json!({shard: ""})),
+        ("a drain set on a child", "site-00020", json!({drain: "by-hand"})),
     ] {
-        child_stays(fixture, what, name, json!({&fixture.labels.shard: value})).await;
+        let written = same_owner(fixture, what, name, patch::<ConfigMap>(fixture, name, labels)).await;
+        assert!(fixture.owner(&written).is_some(), "{what}");
     }
-    child_stays(fixture, "a drain set on a child", "site-00020", json!({&fixture.labels.drain: "by-hand"})).await;
-    to_nobody(fixture).await;
 }
 
 /// Changes of the owner to nobody, which the sharder's watch shows as well.
-pub(crate) async fn to_nobody(fixture: &Fixture) {
+async fn to_nobody(fixture: &Fixture) {
     for (what, name, value) in
         [("the label set to nonsense", "site-00011", "nobody"), ("the label emptied", "site-00012", "")]
     {
-        same_owner(fixture, what, name, patch(fixture, name, json!({&fixture.labels.shard: value}))).await;
+        let labels = json!({&fixture.labels.shard: value});
+        same_owner(fixture, what, name, patch::<Website>(fixture, name, labels)).await;
     }
 }
 
-/// The object belongs to the same shard after the write.
-async fn same_owner(fixture: &Fixture, what: &str, name: &str, write: impl Future<Output = Website>) {
-    let before = owner(fixture, name).await;
-    assert_eq!(fixture.measure(what, write).await, before, "{what}");
-}
-
-/// The child belongs to the shard of its owner after the write.
-async fn child_stays(fixture: &Fixture, what: &str, name: &str, labels: Value) {
-    let owner = owner(fixture, name).await;
-    let write = patch_labels(fixture.objects::<ConfigMap>(), name, labels);
-    assert_eq!(fixture.measure(what, write).await, owner, "{what}");
-}
-
-async fn owner(fixture: &Fixture, name: &str) -> String {
-    fixture.owner(&fixture.websites().get(name).await.unwrap()).unwrap()
+/// The object belongs to the same shard after the write, and in it: but where nothing keeps labels, or its shard is to let go.
+async fn same_owner<K: Labelled>(fixture: &Fixture, what: &str, name: &str, write: impl Future<Output = K>) -> K {
+    let before = fixture.until_owned::<K>("nothing", name).await;
+    let written = write.await;
+    let is_drained = fixture.labels.ownership(written.meta().labels.as_ref()).drain.is_some();
+    if fixture.keeps != Keeps::Nothing && !is_drained {
+        assert_eq!(fixture.owner(&written).as_ref(), Some(&before), "in that write: {what}");
+    }
+    assert_eq!(fixture.until_owned::<K>(what, name).await, before, "{what}");
+    written
 }
 
 /// As from a template that knows nothing but name and spec.
@@ -126,28 +159,8 @@ async fn put_bare(fixture: &Fixture, name: &str) -> Website {
     }
 }
 
-/// The same of a child, which still says who controls it.
-async fn put_child_bare(fixture: &Fixture, name: &str) -> ConfigMap {
-    let mut child = fixture.objects::<ConfigMap>().get(name).await.unwrap();
-    child.metadata.labels = None;
-    // Built-in objects can be replaced without.
-    child.metadata.resource_version = None;
-    fixture.objects().replace(name, &PostParams::default(), &child).await.unwrap()
-}
-
-async fn patch(fixture: &Fixture, name: &str, labels: Value) -> Website {
-    patch_labels(fixture.websites(), name, labels).await
-}
-
-async fn patch_labels<K: Labelled>(objects: Api<K>, name: &str, labels: Value) -> K {
+async fn patch<K: Labelled>(fixture: &Fixture, name: &str, labels: Value) -> K {
+    let objects: Api<K> = fixture.objects();
     let labels = Patch::Merge(json!({"metadata": {"labels": labels}}));
     objects.patch(name, &PatchParams::default(), &labels).await.unwrap()
-}
-
-async fn create(fixture: &Fixture, name: &str, labels: Value) -> Website {
-    let mut copy = Website::new(name, WebsiteSpec::default());
-    copy.metadata.labels = serde_json::from_value(labels).unwrap();
-    let created = fixture.websites().create(&PostParams::default(), &copy).await.unwrap();
-    assert_eq!(created.name_any(), name);
-    created
 }

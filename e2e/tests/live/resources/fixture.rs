@@ -18,7 +18,7 @@ use kube::{
 use ringside_e2e::{
     eventually::eventually,
     manifests,
-    plain_shard::{PlainShard, join_all},
+    plain_shard::{Acknowledger, PlainShard, join_all},
     system::{NAMESPACE, Settings, System},
 };
 use ringside_ring::{
@@ -29,8 +29,8 @@ use serde_json::{Value, json};
 
 /// Enough for a machine that runs other tests beside.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
-/// Of the Leases: what a late shard costs these tests in time.
-pub(crate) const LEASE: Duration = Duration::from_secs(5);
+/// Of the Leases of shards that are never late.
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
 /// The group of the resources that these tests define.
 pub(crate) const GROUP: &str = "resources.example.com";
 
@@ -42,19 +42,10 @@ pub(crate) struct Fixture {
 pub(crate) type Owner = (Option<String>, Option<String>);
 
 impl Fixture {
-    pub(crate) async fn start() -> Self {
-        Self::start_on(Settings::default()).await
-    }
-
-    /// The same beside the controllers of Deployments and StatefulSets.
-    pub(crate) async fn start_rolling() -> Self {
-        Self::start_on(Settings { controller_manager: true, ..Settings::default() }).await
-    }
-
-    async fn start_on(settings: Settings) -> Self {
-        let mut system = System::start(Settings { log_filter: "info".to_owned(), controller_rings: true, ..settings })
-            .await
-            .unwrap();
+    /// With the controllers of Deployments and StatefulSets, or without.
+    pub(crate) async fn start(controller_manager: bool) -> Self {
+        let settings = Settings { controller_manager, controller_rings: true, ..Settings::default() };
+        let mut system = System::start(settings).await.unwrap();
         system.start_sharders(1).await.unwrap();
         Self { system }
     }
@@ -83,6 +74,15 @@ impl Fixture {
         self.system.allow(&stored, &[NAMESPACE]).await.unwrap();
         Api::all_with(self.client(), &types).create(&PostParams::default(), &ring).await.unwrap();
         Ring { labels: RingLabels::of(&name), name, client: self.client() }
+    }
+
+    /// A ring that is ready, with so many shards, and with a namespace of its name.
+    pub(crate) async fn ready(&self, name: &str, resources: Value, shards: usize) -> (Ring, Vec<PlainShard>) {
+        self.namespace(name, name).await;
+        let ring = self.ring(name, resources, team(name)).await;
+        let shards = ring.join(shards).await;
+        ring.until_ready_is("True", "").await;
+        (ring, shards)
     }
 
     /// Creates a namespace with this value of the label `team`.
@@ -119,13 +119,13 @@ impl Fixture {
 
 /// Which of the shards a ConfigMap belongs to.
 pub(crate) fn home(shards: &[PlainShard], namespace: &str, name: &str) -> String {
-    home_of(shards, ("ConfigMap", namespace, name))
+    home_of(shards, &config_maps(), namespace, name)
 }
 
-/// The same of any kind of the core group.
-pub(crate) fn home_of(shards: &[PlainShard], (kind, namespace, name): (&str, &str, &str)) -> String {
+/// The same of any resource.
+pub(crate) fn home_of(shards: &[PlainShard], of: &ApiResource, namespace: &str, name: &str) -> String {
     let placement = HashRing::new(shards.iter().map(|shard| shard.name().clone()), DEFAULT_TOKENS_PER_SHARD);
-    placement.owner(&PartitionKey::of("", kind, namespace, name)).unwrap().to_string()
+    placement.owner(&PartitionKey::of(&of.group, &of.kind, namespace, name)).unwrap().to_string()
 }
 
 /// What a ring may distribute all of.
@@ -159,6 +159,13 @@ pub(crate) fn config_maps() -> ApiResource {
 
 pub(crate) fn secrets() -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Secret"), "secrets")
+}
+
+/// What names an object as its child's owner.
+pub(crate) fn reference(owner: &DynamicObject) -> Value {
+    let types = owner.types.clone().unwrap();
+    json!({"apiVersion": types.api_version, "kind": types.kind, "name": owner.name_any(), "uid": owner.uid(),
+        "controller": true})
 }
 
 /// An entry of a ring's spec.
@@ -236,10 +243,8 @@ impl Ring {
         eventually(&format!("{reason} of one of {shards:?}"), DEADLINE, || async {
             let all = events.list(&Default::default()).await.map_err(|error| error.to_string())?;
             let about = |event: &&Event| {
-                let of = event.regarding.as_ref();
-                let is_ring = of.is_some_and(|of| of.kind.as_deref() == Some(self.name.kind().names().kind));
-                let named = of.and_then(|of| of.name.as_deref()) == Some(self.name.name());
-                is_ring && named && event.reason.as_deref() == Some(reason)
+                let of = event.regarding.as_ref().and_then(|of| of.name.as_deref());
+                of == Some(self.name.name()) && event.reason.as_deref() == Some(reason)
             };
             let notes: Vec<_> = all.iter().filter(about).filter_map(|event| event.note.as_deref()).collect();
             let told = shards.iter().any(|shard| notes.iter().any(|note| note.contains(&format!("'{shard}'"))));
@@ -256,6 +261,16 @@ impl Ring {
 
     pub(crate) async fn delete(&self) {
         self.api().delete(self.name.name(), &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Acknowledges each drain of this resource, for all shards, until it is dropped.
+    pub(crate) fn start_acknowledger(&self, resource: &ApiResource) -> Acknowledger {
+        Acknowledger::start(&self.client, &self.labels, resource, |_| true)
+    }
+
+    /// The objects in the namespace that is named as the ring.
+    pub(crate) fn own(&self, resource: &ApiResource) -> Objects {
+        self.objects(resource, Some(self.name.name()))
     }
 
     pub(crate) fn objects(&self, resource: &ApiResource, namespace: Option<&str>) -> Objects {
@@ -277,32 +292,41 @@ pub(crate) struct Objects {
 
 impl Objects {
     pub(crate) async fn create(&self, name: &str) -> DynamicObject {
-        self.api.create(&PostParams::default(), &DynamicObject::new(name, &self.resource)).await.unwrap()
+        self.create_with(json!({"name": name})).await
     }
 
-    /// One with more in its metadata.
-    pub(crate) async fn create_with(&self, name: &str, metadata: Value) -> DynamicObject {
-        let mut object = DynamicObject::new(name, &self.resource);
-        object.metadata = serde_json::from_value(metadata).unwrap();
-        object.metadata.name = Some(name.to_owned());
-        self.api.create(&PostParams::default(), &object).await.unwrap()
-    }
-
-    pub(crate) async fn generate(&self, prefix: &str) -> DynamicObject {
+    /// One with this metadata.
+    pub(crate) async fn create_with(&self, metadata: Value) -> DynamicObject {
         let mut object = DynamicObject::new("", &self.resource);
-        object.metadata.name = None;
-        object.metadata.generate_name = Some(prefix.to_owned());
+        object.metadata = serde_json::from_value(metadata).unwrap();
         self.api.create(&PostParams::default(), &object).await.unwrap()
+    }
+
+    /// One with a name that the API server makes up; waits until it belongs to a shard, and returns both.
+    pub(crate) async fn generate(&self, prefix: &str) -> (String, String) {
+        let name = self.create_with(json!({"generateName": prefix})).await.name_any();
+        let shard = self.until_owned(&name).await;
+        (name, shard)
     }
 
     /// A child of `owner`.
     pub(crate) async fn create_under(&self, name: &str, owner: &DynamicObject) -> DynamicObject {
-        let types = owner.types.clone().unwrap();
-        let reference = json!({"apiVersion": types.api_version, "kind": types.kind, "name": owner.name_any(),
-            "uid": owner.uid().unwrap(), "controller": true});
-        let mut object = DynamicObject::new(name, &self.resource);
-        object.metadata.owner_references = Some(vec![serde_json::from_value(reference).unwrap()]);
-        self.api.create(&PostParams::default(), &object).await.unwrap()
+        self.create_with(json!({"name": name, "ownerReferences": [reference(owner)]})).await
+    }
+
+    /// Creates one with a child of its name; returns the shard that has both.
+    pub(crate) async fn create_family(&self, children: &Self, name: &str) -> String {
+        let root = self.create(name).await;
+        let shard = self.until_owned(name).await;
+        children.create_under(name, &root).await;
+        children.until_placed(name, &shard).await;
+        shard
+    }
+
+    /// Changes the metadata of one.
+    pub(crate) async fn change(&self, name: &str, metadata: Value) {
+        let patch = Patch::Merge(json!({"metadata": metadata}));
+        self.api.patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
     pub(crate) fn owner_of(&self, object: &DynamicObject) -> Owner {
@@ -320,6 +344,22 @@ impl Objects {
             drain.is_none() && shard.as_ref().is_some_and(|shard| shard.starts_with(&self.shard_prefix))
         });
         owned.await.0.unwrap()
+    }
+
+    /// Waits until the object belongs to a shard, which is this one from the first.
+    pub(crate) async fn until_placed(&self, name: &str, shard: &str) {
+        assert_eq!(self.until_owned(name).await, shard, "{name}");
+    }
+
+    /// Waits until the object belongs to this shard, and is not asked for.
+    pub(crate) async fn until_with(&self, name: &str, shard: &str) {
+        let wanted = (Some(shard.to_owned()), None);
+        self.until(name, &format!("is with {shard}"), |owner| *owner == wanted).await;
+    }
+
+    /// Waits until the object is asked for.
+    pub(crate) async fn until_drained(&self, name: &str) -> Owner {
+        self.until(name, "is drained", |(shard, drain)| shard.is_some() && drain.is_some()).await
     }
 
     /// Waits until the object has no labels of the ring.

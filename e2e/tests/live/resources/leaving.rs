@@ -8,166 +8,76 @@ use std::sync::{
 use ringside_e2e::{eventually::eventually, plain_shard::Acknowledger};
 use serde_json::json;
 
-use crate::resources::fixture::{
-    DEADLINE, Fixture, Objects, Ring, config_maps, custom, definition, entry, secrets, team,
-};
+use crate::resources::fixture::{DEADLINE, Fixture, config_maps, custom, definition, entry, secrets};
 
-/// A shard that lets go only once it is allowed to.
-fn reluctant(fixture: &Fixture, ring: &Ring, resource: &kube::api::ApiResource) -> (Arc<AtomicBool>, Acknowledger) {
-    let willing = Arc::new(AtomicBool::new(false));
-    let lets_go = willing.clone();
-    let labels = ring.labels.clone();
-    (willing, Acknowledger::start(&fixture.client(), &labels, resource, move |_| lets_go.load(Ordering::Relaxed)))
-}
-
-async fn until_drained(objects: &Objects, name: &str) {
-    objects.until(name, "is drained", |(shard, drain)| shard.is_some() && drain.is_some()).await;
-}
-
-pub(crate) async fn namespace(fixture: &Fixture) {
-    fixture.namespace("leaves", "leaves").await;
+/// Once with shards, which let go first, and once without, where nothing is waited for.
+pub(crate) async fn objects_of_a_namespace_that_leaves_are_let_go_of_first(fixture: &Fixture) {
     fixture.namespace("remains", "leaves").await;
-    let ring = fixture.ring("leaves", json!([entry(&config_maps(), &[&secrets()])]), team("leaves")).await;
-    let _shards = ring.join(2).await;
-    ring.until_ready_is("True", "").await;
-    let (owners, children) = (ring.objects(&config_maps(), Some("leaves")), ring.objects(&secrets(), Some("leaves")));
-    let owner = owners.create("o").await;
-    let shard = owners.until_owned("o").await;
-    children.create_under("of-o", &owner).await;
-    assert_eq!(children.until_owned("of-o").await, shard);
+    let (ring, shards) = fixture.ready("leaves", json!([entry(&config_maps(), &[&secrets()])]), 2).await;
+    let (owners, children) = (ring.own(&config_maps()), ring.own(&secrets()));
+    let shard = owners.create_family(&children, "o").await;
     let elsewhere = ring.objects(&config_maps(), Some("remains"));
     elsewhere.create("o").await;
-    let kept = elsewhere.until_owned("o").await;
+    let kept = (Some(elsewhere.until_owned("o").await), None);
 
     fixture.relabel("leaves", "another").await;
-    until_drained(&owners, "o").await;
-    let labelled = (Some(shard.clone()), None);
-    assert_eq!(children.owner("of-o").await, labelled, "its owner is still worked on");
-    let _acknowledger = Acknowledger::start(&fixture.client(), &ring.labels, &config_maps(), |_| true);
+    owners.until_drained("o").await;
+    assert_eq!(children.owner("o").await, (Some(shard.clone()), None), "its owner is still worked on");
+    let _acknowledger = ring.start_acknowledger(&config_maps());
     owners.until_bare("o").await;
-    children.until_bare("of-o").await;
-    assert_eq!(elsewhere.owner("o").await, (Some(kept), None));
+    children.until_bare("o").await;
+    assert_eq!(elsewhere.owner("o").await, kept);
     let stranger = owners.create("of-nobody").await;
     assert_eq!(owners.owner_of(&stranger), (None, None));
 
+    // They are the ring's again.
     fixture.relabel("leaves", "leaves").await;
-    assert_eq!(owners.until_owned("o").await, shard, "it is the ring's again");
-    assert_eq!(children.until_owned("of-o").await, shard);
+    owners.until_placed("o", &shard).await;
+    children.until_placed("o", &shard).await;
     owners.until_owned("of-nobody").await;
-    ring.delete().await;
-}
 
-pub(crate) async fn namespace_of_the_dead(fixture: &Fixture) {
-    fixture.namespace("grave", "grave").await;
-    let ring = fixture.ring("grave", json!([entry(&config_maps(), &[&secrets()])]), team("grave")).await;
-    let mut shards = ring.join(1).await;
-    ring.until_ready_is("True", "").await;
-    let (owners, children) = (ring.objects(&config_maps(), Some("grave")), ring.objects(&secrets(), Some("grave")));
-    let owner = owners.create("o").await;
-    owners.until_owned("o").await;
-    children.create_under("of-o", &owner).await;
-    children.until_owned("of-o").await;
-    // Nobody is left who could let go, and then the namespace leaves.
-    shards.pop().unwrap().release().await.unwrap();
-    ring.until_available(0).await;
-    fixture.relabel("grave", "another").await;
-    let name = "grave-heir".parse().unwrap();
-    let _heir = ringside_e2e::plain_shard::PlainShard::join(
-        &fixture.client(),
-        ringside_e2e::system::NAMESPACE,
-        &ring.name,
-        &name,
-        crate::resources::fixture::LEASE,
-    )
-    .await
-    .unwrap();
-    // It may get the object in the moment in which the namespace leaves.
-    let _acknowledger = Acknowledger::start(&fixture.client(), &ring.labels, &config_maps(), |_| true);
-    owners.until_bare("o").await;
-    children.until_bare("of-o").await;
-    ring.delete().await;
-}
-
-pub(crate) async fn namespace_without_shards(fixture: &Fixture) {
-    for name in ["deserted", "inhabited"] {
-        fixture.namespace(name, "deserted").await;
+    for shard in shards {
+        shard.release().await.unwrap();
     }
-    let ring = fixture.ring("deserted", json!([entry(&config_maps(), &[&secrets()])]), team("deserted")).await;
-    let mut shards = ring.join(1).await;
-    ring.until_ready_is("True", "").await;
-    let elsewhere = ring.objects(&config_maps(), Some("inhabited"));
-    elsewhere.create("o").await;
-    let kept = elsewhere.until_owned("o").await;
-    let space = Some("deserted");
-    let (owners, children) = (ring.objects(&config_maps(), space), ring.objects(&secrets(), space));
-    let owner = owners.create("o").await;
-    owners.until_owned("o").await;
-    children.create_under("of-o", &owner).await;
-    children.until_owned("of-o").await;
-    shards.pop().unwrap().release().await.unwrap();
     ring.until_available(0).await;
-    fixture.relabel("deserted", "another").await;
+    fixture.relabel("leaves", "another").await;
     owners.until_bare("o").await;
-    children.until_bare("of-o").await;
+    children.until_bare("o").await;
     // What is still the ring's waits for a shard as it is.
-    assert_eq!(elsewhere.owner("o").await, (Some(kept), None));
-    ring.until_ready_is("True", "").await;
-    ring.until_available(0).await;
+    assert_eq!(elsewhere.owner("o").await, kept);
     ring.delete().await;
 }
 
-pub(crate) async fn resource(fixture: &Fixture) {
+/// One with objects and children that are let go of, and controlled ones of objects that stay, which just lose their labels.
+pub(crate) async fn objects_of_a_resource_that_leaves_are_let_go_of_first(fixture: &Fixture) {
     let drums = custom("v1", "Drum", "drums");
     fixture.define(&definition("drums", "Drum", "Namespaced", &[("v1", true)])).await;
-    fixture.namespace("shrinks", "shrinks").await;
-    let ring = fixture
-        .ring("shrinks", json!([entry(&drums, &[&secrets()]), entry(&config_maps(), &[])]), team("shrinks"))
-        .await;
-    let _shards = ring.join(2).await;
-    ring.until_ready_is("True", "").await;
-    let space = Some("shrinks");
-    let (owners, children) = (ring.objects(&drums, space), ring.objects(&secrets(), space));
-    let owner = owners.create("o").await;
-    let shard = owners.until_owned("o").await;
-    children.create_under("of-o", &owner).await;
-    children.until_owned("of-o").await;
-    let others = ring.objects(&config_maps(), space);
-    others.create("o").await;
-    let kept = others.until_owned("o").await;
+    let resources = json!([entry(&drums, &[&secrets()]), entry(&config_maps(), &[&secrets()])]);
+    let (ring, _shards) = fixture.ready("shrinks", resources, 2).await;
+    let (owners, others, children) = (ring.own(&drums), ring.own(&config_maps()), ring.own(&secrets()));
+    let shard = owners.create_family(&children, "leaves").await;
+    let kept = others.create_family(&children, "stays").await;
 
-    let (willing, _acknowledger) = reluctant(fixture, &ring, &drums);
+    // A shard that lets go only once it is allowed to.
+    let willing = Arc::new(AtomicBool::new(false));
+    let lets_go = willing.clone();
+    let lets_go = move |_: &str| lets_go.load(Ordering::Relaxed);
+    let _acknowledger = Acknowledger::start(&fixture.client(), &ring.labels, &drums, lets_go);
     ring.change(json!({"resources": [entry(&config_maps(), &[])]})).await;
-    until_drained(&owners, "o").await;
-    assert_eq!(children.owner("of-o").await, (Some(shard), None), "its owner may still be worked on");
+    owners.until_drained("leaves").await;
+    assert_eq!(children.owner("leaves").await, (Some(shard), None), "its owner may still be worked on");
     willing.store(true, Ordering::Relaxed);
     // The next event about it asks for the acknowledgement again.
-    let touch = kube::api::Patch::Merge(json!({"metadata": {"annotations": {"touched": "yes"}}}));
-    owners.api.patch("o", &Default::default(), &touch).await.unwrap();
-    owners.until_bare("o").await;
-    children.until_bare("of-o").await;
-    assert_eq!(others.owner("o").await, (Some(kept), None));
+    owners.change("leaves", json!({"annotations": {"touched": "yes"}})).await;
+    owners.until_bare("leaves").await;
+    children.until_bare("leaves").await;
+    children.until_bare("stays").await;
+    assert_eq!(others.owner("stays").await, (Some(kept), None));
     eventually("the status names what is left", DEADLINE, || async {
         let named: Vec<_> = ring.get().await?.status.unwrap().resources.iter().map(|it| it.resource.clone()).collect();
         if named == ["configmaps"] { Ok(()) } else { Err(format!("{named:?}")) }
     })
     .await
     .unwrap();
-    ring.delete().await;
-}
-
-pub(crate) async fn controlled(fixture: &Fixture) {
-    fixture.namespace("childless", "childless").await;
-    let ring = fixture.ring("childless", json!([entry(&config_maps(), &[&secrets()])]), team("childless")).await;
-    let _shards = ring.join(2).await;
-    ring.until_ready_is("True", "").await;
-    let space = Some("childless");
-    let (owners, children) = (ring.objects(&config_maps(), space), ring.objects(&secrets(), space));
-    let owner = owners.create("o").await;
-    let kept = owners.until_owned("o").await;
-    children.create_under("of-o", &owner).await;
-    children.until_owned("of-o").await;
-    ring.change(json!({"resources": [entry(&config_maps(), &[])]})).await;
-    children.until_bare("of-o").await;
-    assert_eq!(owners.owner("o").await, (Some(kept), None));
     ring.delete().await;
 }

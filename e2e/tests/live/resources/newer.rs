@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::{admissionregistration::v1::MutatingWebhookConfiguration, coordination::v1::Lease};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::{Api, ResourceExt as _};
-use ringside_e2e::{eventually::eventually, plain_shard::Acknowledger, system::NAMESPACE};
-use ringside_ring::{RingKind, labels::LEASE_STATE};
+use ringside_e2e::eventually::eventually;
+use ringside_ring::RingKind;
 use serde_json::json;
 
 use crate::resources::fixture::{DEADLINE, Fixture, Objects, config_maps, entry, secrets, team};
 
 /// Two rings of one name, one of each kind: each has its own objects, shards and labels. The newer one assigns, moves, and takes
 /// over, and its labels go with it.
-pub(crate) async fn beside_the_older(fixture: &Fixture) {
+pub(crate) async fn rings_of_both_kinds_may_have_one_name(fixture: &Fixture) {
     let resources = || json!([entry(&config_maps(), &[&secrets()])]);
     let mut rings = Vec::new();
     for (kind, namespace) in [(RingKind::ClusterRing, "kind-older"), (RingKind::ControllerRing, "kind-newer")] {
@@ -27,7 +27,7 @@ pub(crate) async fn beside_the_older(fixture: &Fixture) {
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(fixture.client());
     assert!(configurations.get("controllerring-kinds").await.unwrap().webhooks.is_some());
 
-    let _acknowledger = Acknowledger::start(&fixture.client(), &newer.labels, &config_maps(), |_| true);
+    let _acknowledger = newer.start_acknowledger(&config_maps());
     let (roots, children) =
         (newer.objects(&config_maps(), Some("kind-newer")), newer.objects(&secrets(), Some("kind-newer")));
     let names: Vec<_> = (0..20).map(|number| format!("o-{number}")).collect();
@@ -47,14 +47,6 @@ pub(crate) async fn beside_the_older(fixture: &Fixture) {
     newer.join_one(&mut shards).await;
     let three = [0, 1, 2].map(|number| format!("controllerring-kinds-{number}"));
     eventually("the third has its share", DEADLINE, || are_on(&roots, &children, &three)).await.unwrap();
-    let leases: Api<Lease> = Api::namespaced(fixture.client(), NAMESPACE);
-    eventually("its Lease has a state", DEADLINE, || async {
-        let lease = leases.get("controllerring-kinds-2").await.map_err(|error| error.to_string())?;
-        let state = lease.labels().get(LEASE_STATE).cloned();
-        if state.as_deref() == Some("ready") { Ok(()) } else { Err(format!("{state:?}")) }
-    })
-    .await
-    .unwrap();
     shards.pop().unwrap().release().await.unwrap();
     eventually("the third has none", DEADLINE, || are_on(&roots, &children, &three[..2])).await.unwrap();
 

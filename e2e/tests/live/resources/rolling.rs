@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fmt::Debug,
+    ops::RangeInclusive,
     time::Duration,
 };
 
@@ -23,18 +24,16 @@ use kube::{
         watcher::{self, Event, watcher},
     },
 };
-use ringside_e2e::{
-    eventually::eventually,
-    plain_shard::{Acknowledger, PlainShard},
-    system::NAMESPACE,
-};
+use ringside_e2e::{eventually::eventually, plain_shard::PlainShard, system::NAMESPACE};
 use ringside_ring::{HashRing, PartitionKey, ShardName, placement::DEFAULT_TOKENS_PER_SHARD};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::timeout};
 
-use crate::resources::fixture::{DEADLINE, Fixture, LEASE, Objects, Ring, config_maps, entry, team};
+use crate::resources::fixture::{DEADLINE, Fixture, Objects, Ring, config_maps, entry, team};
 
+/// Shorter than others: a Pod that is made again looks three times in it whether its Lease is free.
+const LEASE: Duration = Duration::from_secs(10);
 const REPLICAS: usize = 4;
 const OBJECTS: usize = 100;
 /// Of their names.
@@ -56,18 +55,19 @@ impl<'a> Rolling<'a> {
     async fn start(fixture: &'a Fixture, name: &'static str) -> Self {
         fixture.namespace(name, name).await;
         let ring = fixture.ring(name, json!([entry(&config_maps(), &[])]), team(name)).await;
-        let objects = ring.objects(&config_maps(), Some(name));
+        let objects = ring.own(&config_maps());
         Self { fixture, name, ring, objects, shards: HashMap::new() }
     }
 
-    /// Has objects in all Pods of a workload, lets it roll, and counts how often objects get another shard; returns that, and
-    /// the Pods of before.
-    async fn roll<K>(&mut self, workload: impl Fn(&str, Value) -> K) -> (usize, Vec<String>)
+    /// Has objects in all Pods of a workload, lets it roll, and asserts how often objects get another shard, and that the ring
+    /// tells of Pods of before and of after.
+    #[allow(clippy::print_stderr, reason = "what was counted")]
+    async fn roll<K>(mut self, workload: impl Fn(&str, Value) -> K, expected: RangeInclusive<usize>)
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
     {
         let client = self.fixture.client();
-        let _acknowledger = Acknowledger::start(&client, &self.ring.labels, &config_maps(), |_| true);
+        let _acknowledger = self.ring.start_acknowledger(&config_maps());
         let workloads: Api<K> = Api::namespaced(client, NAMESPACE);
         workloads.create(&PostParams::default(), &workload(self.name, self.spec("old"))).await.unwrap();
         self.live("old").await;
@@ -85,8 +85,12 @@ impl<'a> Rolling<'a> {
         self.until_home().await;
         let owners = self.owners().await;
         let moves = counted.wait_for(|counted| counted.owners == owners);
-        let moves = timeout(DEADLINE, moves).await.unwrap().unwrap().moves;
-        (moves, old)
+        let moves = timeout(4 * DEADLINE, moves).await.unwrap().unwrap().moves;
+        eprintln!("{REPLICAS} replicas, {OBJECTS} objects: {moves} moves");
+        assert!(expected.contains(&moves), "{moves} moves of {OBJECTS} objects");
+        self.ring.until_told("ShardJoined", &self.pods()).await;
+        self.ring.until_told("ShardLeft", &old).await;
+        self.ring.delete().await;
     }
 
     /// Of a Deployment or a StatefulSet.
@@ -177,13 +181,6 @@ impl<'a> Rolling<'a> {
         .await
         .unwrap();
     }
-
-    /// Waits until the ring has told of Pods of before and of after; ends it.
-    async fn end_told(self, old: &[String]) {
-        self.ring.until_told("ShardJoined", &self.pods()).await;
-        self.ring.until_told("ShardLeft", old).await;
-        self.ring.delete().await;
-    }
 }
 
 async fn become_ready(pods: Api<Pod>, name: String) {
@@ -220,32 +217,22 @@ fn count_moves(objects: &Objects, owners: BTreeMap<String, String>) -> watch::Re
     counted
 }
 
-#[allow(clippy::print_stderr, reason = "what was counted")]
-pub(crate) async fn deployment(fixture: &Fixture) {
+/// Each object must move once.
+pub(crate) async fn a_deployment_rolls_and_objects_move_hardly_more_often_than_they_must(fixture: &Fixture) {
     let of = |name: &str, spec: Value| -> Deployment {
         serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
     };
-    let mut rolling = Rolling::start(fixture, "rolls").await;
-    let (moves, old) = rolling.roll(of).await;
-    eprintln!("{REPLICAS} replicas, {OBJECTS} objects: {moves} moves; each must move once");
-    assert!((OBJECTS..=OBJECTS * 3 / 2).contains(&moves), "{moves} moves of {OBJECTS} objects");
+    Rolling::start(fixture, "rolls").await.roll(of, OBJECTS..=OBJECTS * 3 / 2).await;
     let log = fixture.log();
     let said = |line: &str| line.contains("a rollout replaces shards") && line.contains("ring=rolls ");
     assert!(log.lines().any(said), "{log}");
-    rolling.end_told(&old).await;
 }
 
-/// Each Pod is ended, and made again under its name.
-#[allow(clippy::print_stderr, reason = "what was counted")]
-pub(crate) async fn stateful_set(fixture: &Fixture) {
+/// Each Pod is ended, and made again under its name: each object must move out and home.
+pub(crate) async fn a_stateful_set_rolls_and_each_object_moves_out_and_home(fixture: &Fixture) {
     let of = |name: &str, mut spec: Value| -> StatefulSet {
         spec["serviceName"] = json!(name);
         serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
     };
-    let mut rolling = Rolling::start(fixture, "rolls-in-place").await;
-    let (moves, old) = rolling.roll(of).await;
-    let least = 2 * OBJECTS;
-    eprintln!("{REPLICAS} replicas of a StatefulSet, {OBJECTS} objects: {moves} moves; at least {least}, out and home");
-    assert!((least..=least + OBJECTS / 10).contains(&moves), "{moves} moves of {OBJECTS} objects");
-    rolling.end_told(&old).await;
+    Rolling::start(fixture, "rolls-in-place").await.roll(of, 2 * OBJECTS..=2 * OBJECTS + OBJECTS / 10).await;
 }

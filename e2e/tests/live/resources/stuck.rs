@@ -5,26 +5,23 @@ use std::collections::BTreeMap;
 use ringside_e2e::plain_shard::Acknowledger;
 use serde_json::json;
 
-use crate::resources::fixture::{Fixture, config_maps, entry, home, team};
+use crate::resources::fixture::{Fixture, config_maps, entry, home};
 
 /// Enough that each of four shards has some: a fifth of them moves when the fourth joins.
 const OBJECTS: usize = 60;
 
-pub(crate) async fn holds_up_only_its_own(fixture: &Fixture) {
-    fixture.namespace("stuck", "stuck").await;
-    let ring = fixture.ring("stuck", json!([entry(&config_maps(), &[])]), team("stuck")).await;
-    let mut shards = ring.join(3).await;
+pub(crate) async fn a_shard_that_lets_go_of_nothing_holds_up_nobody_else(fixture: &Fixture) {
+    let (ring, mut shards) = fixture.ready("stuck", json!([entry(&config_maps(), &[])]), 3).await;
     let stuck = shards[0].name().to_string();
     let refuses = stuck.clone();
     let lets_go = move |shard: &str| shard != refuses;
     let _acknowledger = Acknowledger::start(&fixture.client(), &ring.labels, &config_maps(), lets_go);
-    ring.until_ready_is("True", "").await;
-    let objects = ring.objects(&config_maps(), Some("stuck"));
+    let objects = ring.own(&config_maps());
     let names: Vec<_> = (0..OBJECTS).map(|number| format!("o-{number}")).collect();
     let before: BTreeMap<_, _> = names.iter().map(|name| (name, home(&shards, "stuck", name))).collect();
     for (name, home) in &before {
         objects.create(name).await;
-        assert_eq!(objects.until_owned(name).await, *home);
+        objects.until_placed(name, home).await;
     }
 
     let versions = objects.versions().await;
@@ -34,17 +31,16 @@ pub(crate) async fn holds_up_only_its_own(fixture: &Fixture) {
     let (kept, moved): (Vec<_>, Vec<_>) = leave.into_iter().partition(|name| before[name] == stuck);
     assert!(!kept.is_empty() && moved.len() > 1 && !stay.is_empty(), "{kept:?} {moved:?} {stay:?}");
     for name in &moved {
-        let home = home(&shards, "stuck", name);
-        objects.until(name, "has moved", |owner| *owner == (Some(home.clone()), None)).await;
+        objects.until_with(name, &home(&shards, "stuck", name)).await;
     }
     // Nor does what is new wait, whoever gets it.
     for number in 0..OBJECTS / 4 {
         let name = format!("new-{number}");
         objects.create(&name).await;
-        assert_eq!(objects.until_owned(&name).await, home(&shards, "stuck", &name));
+        objects.until_placed(&name, &home(&shards, "stuck", &name)).await;
     }
     for name in kept {
-        objects.until(name, "is asked for", |(shard, drain)| shard.as_ref() == Some(&stuck) && drain.is_some()).await;
+        assert_eq!(objects.until_drained(name).await.0.as_ref(), Some(&stuck));
     }
     // Those that stay where they are were not written to.
     let now = objects.versions().await;

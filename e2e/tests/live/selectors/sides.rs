@@ -1,55 +1,32 @@
 //! One API server, and two ways to it: straight, and through a proxy that is a shard of a ring.
 
-use std::{process::Command, time::Duration};
+use std::time::Duration;
 
 use futures::{AsyncBufReadExt as _, TryStreamExt as _};
 use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    Api, Client, CustomResourceExt as _,
+    Api, Client,
     api::{ObjectMeta, PostParams},
     client::Body,
 };
-use ringside_e2e::{
-    control_plane::{ControlPlane, Options, client_of},
-    manifests,
-    proxy::{Identity, Proxy},
-    shard_identity::ShardIdentity,
-    toolchain::{self, built},
-    website::Website,
-};
-use ringside_ring::{ClusterRing, labels::RingLabels};
+use ringside_e2e::{manifests, proxy::Proxy, website::Website};
+use ringside_ring::RingLabels;
 use serde_json::Value;
 use tokio::time::timeout;
+
+use crate::proxies::{Proxies, labels};
 
 pub(crate) const SHARD: &str = "shard-0";
 pub(crate) const NAMESPACES: [&str; 2] = ["default", "other"];
 /// More objects than there are.
 const MANY: usize = 1_000;
 /// For one answer.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(240);
 
-/// The ring, and a ServiceAccount that may do everything: what differs between the two ways is not a permission.
-const SETTING: &str = "
-{apiVersion: v1, kind: Namespace, metadata: {name: other}}
----
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: shard, namespace: default}}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: shard}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
-subjects: [{kind: ServiceAccount, name: shard, namespace: default}]
----
-apiVersion: sharding.timebertt.dev/v1alpha1
-kind: ClusterRing
-metadata: {name: pairs}
-spec:
-  resources:
-  - {group: '', resource: configmaps, readsByName: All}
-  - {group: web.example.com, resource: websites, readsByName: All}
-";
+const RING: &str = "{resources: [{group: '', resource: configmaps, readsByName: All}, \
+    {group: web.example.com, resource: websites, readsByName: All}]}";
 
 /// Both ways, and what is in the cluster.
 pub(crate) struct Sides {
@@ -58,7 +35,7 @@ pub(crate) struct Sides {
     pub(crate) labels: RingLabels,
     // Dropped in this order.
     _proxy: Proxy,
-    _control_plane: ControlPlane,
+    _proxies: Proxies,
 }
 
 /// An answer: its status, and of a success what is in it.
@@ -82,26 +59,16 @@ pub(crate) enum Content {
 
 impl Sides {
     pub(crate) async fn start() -> Self {
-        let control_plane = ControlPlane::start(Options::default()).await.unwrap();
-        let client = control_plane.client();
-        for definition in [ClusterRing::crd(), Website::crd()] {
-            manifests::define(&client, &definition).await.unwrap();
-        }
-        manifests::apply(&client, &manifests::parse(SETTING).unwrap()).await.unwrap();
-        let labels = RingLabels::of(&"pairs".parse().unwrap());
-        populate(&client, &labels).await;
-        let shard =
-            ShardIdentity::create(&control_plane, "default", "shard", SHARD, control_plane.dir()).await.unwrap();
-        let programs = built(toolchain::ringside).await.unwrap();
-        let mut command = Command::new(programs.proxy);
+        let proxies = Proxies::start(RING).await;
+        let direct = proxies.control_plane.client();
+        let other = manifests::parse("{apiVersion: v1, kind: Namespace, metadata: {name: other}}").unwrap();
+        manifests::apply(&direct, &other).await.unwrap();
+        let labels = labels();
+        populate(&direct, &labels).await;
         // Whole objects are compared.
-        command.args(["--drain-grace", "100ms", "--show-labels"]).arg("--kubeconfig").arg(shard.kubeconfig());
-        let identity = Identity { ring: "pairs", shard: SHARD, namespace: "default" };
-        let proxy = Proxy::start(command, identity, control_plane.dir()).unwrap();
-        proxy.until_ready().await.unwrap();
+        let proxy = proxies.proxy(SHARD, &["--show-labels", "--lease-duration=60s"]).await;
         let proxied = proxy.client().await.unwrap();
-        let direct = client_of(shard.kubeconfig()).await.unwrap();
-        Self { direct, proxied, labels, _proxy: proxy, _control_plane: control_plane }
+        Self { direct, proxied, labels, _proxy: proxy, _proxies: proxies }
     }
 
     /// Asks both for the same.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use kube::{
-    Api, Client, ResourceExt as _,
+    Api, Client, Resource, ResourceExt as _,
     api::{ListParams, PostParams},
 };
 use ringside_e2e::{
@@ -16,8 +16,10 @@ use ringside_e2e::{
 };
 use ringside_ring::{RingLabels, RingName};
 
-/// Enough for a machine that runs other tests beside; what is measured is printed.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// No shard loses its Lease for a machine that is slow.
+const LEASE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Fixture {
     pub(crate) system: System,
@@ -36,7 +38,7 @@ impl Fixture {
 
     /// The same, but nobody has asked the webhook yet.
     pub(crate) async fn begin(settings: Settings) -> Self {
-        let mut system = System::start(settings).await.unwrap();
+        let mut system = System::start(Settings { lease_duration: LEASE, ..settings }).await.unwrap();
         let ring = system.start_sharding(2).await.unwrap();
         for shard in ["shard-0", "shard-1"] {
             system.add_shard(shard).await.unwrap();
@@ -61,14 +63,15 @@ impl Fixture {
         self.websites().create(&PostParams::default(), &website).await.unwrap()
     }
 
-    pub(crate) fn is_labelled(&self, website: &Website) -> bool {
-        website.labels().contains_key(&self.labels.shard)
+    pub(crate) fn is_labelled(&self, object: &impl Resource) -> bool {
+        object.labels().contains_key(&self.labels.shard)
     }
 
-    /// The objects that have no owner.
-    pub(crate) async fn unassigned(&self) -> usize {
-        let without = ListParams::default().labels(&format!("!{}", self.labels.shard));
-        self.websites().list(&without).await.unwrap().items.len()
+    /// Where the API server's way to each replica's webhook leads from now on, on this machine.
+    pub(crate) fn lead_webhook(&self, to: impl Fn(u16) -> u16) {
+        for sharder in self.system.sharders() {
+            sharder.line().unwrap().lead_to(([127, 0, 0, 1], to(sharder.webhook_port())).into());
+        }
     }
 
     pub(crate) async fn until_answered(&self) {
@@ -79,12 +82,11 @@ impl Fixture {
         .unwrap();
     }
 
-    pub(crate) async fn until_assigned(&self, within: Duration) {
-        eventually("every object has an owner", within, || async {
-            match self.unassigned().await {
-                0 => Ok(()),
-                some => Err(format!("{some} without")),
-            }
+    pub(crate) async fn until_assigned(&self) {
+        let without = ListParams::default().labels(&format!("!{}", self.labels.shard));
+        eventually("every object has an owner", DEADLINE, || async {
+            let unassigned = self.websites().list(&without).await.map_err(|error| error.to_string())?.items.len();
+            if unassigned == 0 { Ok(()) } else { Err(format!("{unassigned} without")) }
         })
         .await
         .unwrap();

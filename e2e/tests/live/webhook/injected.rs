@@ -1,12 +1,9 @@
 //! A certificate that somebody else keeps, in files, and whose authority somebody else writes into the configurations: the
 //! test does what cert-manager and its injector do.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, path::Path};
 
-use k8s_openapi::{
-    ByteString,
-    api::{admissionregistration::v1::MutatingWebhookConfiguration, core::v1::Secret},
-};
+use k8s_openapi::{ByteString, api::admissionregistration::v1::MutatingWebhookConfiguration};
 use kube::{
     Api,
     api::{Patch, PatchParams},
@@ -15,22 +12,20 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, Extend
 use ringside_e2e::{
     eventually::eventually,
     process::Folder,
-    system::{KeptCertificate, Settings, Sharder},
+    system::{KeptCertificate, Settings},
 };
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde_json::json;
-use tokio::time::Instant;
 
 use crate::webhook::{
+    calls::failed_open,
     fixture::{DEADLINE, Fixture},
-    trust::{self, annotated, configuration, every_replica_answers, failed_open, shown},
+    trust::{self, configuration, shown_by_all},
 };
 
 const CERTIFICATE: &str = "ringside-system/sharder-webhook";
 /// What the API server calls the webhook by.
 const NAMES: [&str; 2] = ["ringside-sharder.ringside-system.svc", "127.0.0.1"];
-/// The time between two creates.
-const PAUSE: Duration = Duration::from_millis(20);
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
@@ -82,57 +77,26 @@ pub(crate) async fn a_certificate_that_somebody_else_keeps_is_shown_and_exchange
     assert_eq!(made.metadata.annotations.as_ref().unwrap()["cert-manager.io/inject-ca-from"], CERTIFICATE);
     assert_eq!(trust::bundle(&made), None);
     assert!(!fixture.is_labelled(&fixture.create().await));
-    fixture.until_assigned(DEADLINE).await;
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), "ringside-system");
-    // The installation brings it empty.
-    let secret = secrets.get_opt("ringside-sharder-webhook").await.unwrap();
-    assert!(secret.is_none_or(|secret| secret.data.unwrap_or_default().is_empty()), "the sharder makes none");
-
+    fixture.until_assigned().await;
     inject(&fixture, &authority).await;
     fixture.until_answered().await;
-    every_replica_answers(&fixture).await;
+    assert!(shown_by_all(&fixture).await.iter().all(|shown| *shown == first));
     let injected = configuration(&fixture).await;
 
     // It is exchanged while objects are created, and no call fails.
-    let before = (failed_open(&client).await, annotated(&fixture));
-    let (second, begun) = (issue(&authority, folder.path()), Instant::now());
-    assert_ne!(first, second);
-    let mut creates = 0;
-    let bundle = trust::bundle(&injected).unwrap();
-    let ports: Vec<_> = fixture.system.sharders().map(Sharder::webhook_port).collect();
-    loop {
-        let website = fixture.create().await;
-        assert!(fixture.is_labelled(&website), "the webhook was not asked about create {creates}");
-        creates += 1;
-        let mut shows = Vec::new();
-        for port in &ports {
-            shows.push(shown(*port, &bundle).await);
-        }
-        if shows.iter().all(|one| *one == second) {
-            break;
-        }
-        assert!(
-            shows.iter().all(|one| *one == first || *one == second) && begun.elapsed() < DEADLINE,
-            "{creates} creates"
-        );
-        tokio::time::sleep(PAUSE).await;
-    }
-    println!("{creates} creates until all replicas showed the new certificate, {:?} later", begun.elapsed());
-    assert!(fixture.is_labelled(&fixture.create().await));
-    assert_eq!((failed_open(&client).await, annotated(&fixture)), before);
-
-    // The sharder sees what was injected, and leaves it; somebody who takes the annotation off is undone, with that kept.
-    assert_eq!(configuration(&fixture).await.metadata.generation, injected.metadata.generation, "nobody wrote to it");
-    let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    let name = injected.metadata.name.clone().unwrap();
-    let bare = Patch::Merge(json!({"metadata": {"annotations": {"cert-manager.io/inject-ca-from": null}}}));
-    api.patch(&name, &PatchParams::default(), &bare).await.unwrap();
-    eventually("the annotation is back, and the bundle still there", DEADLINE, || async {
-        let now = configuration(&fixture).await;
-        let named = now.metadata.annotations.as_ref().and_then(|all| all.get("cert-manager.io/inject-ca-from"));
-        let is_back = named.is_some_and(|name| name == CERTIFICATE);
-        if is_back && trust::bundle(&now).as_ref() == Some(&bundle) { Ok(()) } else { Err(format!("{now:?}")) }
+    let before = failed_open(&client).await;
+    let second = issue(&authority, folder.path());
+    eventually("all replicas show the new certificate", DEADLINE, || async {
+        assert!(fixture.is_labelled(&fixture.create().await), "the webhook was not asked");
+        let shown = shown_by_all(&fixture).await;
+        assert!(shown.iter().all(|one| [&first, &second].contains(&one)));
+        if shown.contains(&first) { Err("some show the first".to_owned()) } else { Ok(()) }
     })
     .await
     .unwrap();
+    assert!(fixture.is_labelled(&fixture.create().await));
+    assert_eq!(failed_open(&client).await, before);
+
+    // The sharder sees what was injected, and leaves it.
+    assert_eq!(configuration(&fixture).await.metadata.generation, injected.metadata.generation, "nobody wrote to it");
 }

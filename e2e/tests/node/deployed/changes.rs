@@ -26,24 +26,6 @@ use crate::Fixture;
 /// Websites that are created while a pod can't start.
 const NEW: usize = 20;
 
-pub(crate) async fn a_rolling_update_leaves_every_object_owned(fixture: Arc<Fixture>) {
-    let deployed = &fixture.deployed().await;
-    let _alone = deployed.membership.lock().await;
-    deployed.settled().await;
-    let before = names(&deployed.pods(EXAMPLE).await);
-    // What `kubectl rollout restart` does.
-    let change =
-        json!({"spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}}}});
-    deployed.api::<Deployment>().patch(EXAMPLE, &Default::default(), &Patch::Merge(change)).await.unwrap();
-    deployed.change_all("while rolling").await;
-    deployed.rolled_out("default", EXAMPLE).await.unwrap();
-    let after = names(&deployed.pods(EXAMPLE).await);
-    assert!(after.iter().all(|name| !before.contains(name)), "{before:?} {after:?}");
-    deployed.change_all("after rolling").await;
-    let shares = deployed.settled().await;
-    assert!(after.iter().all(|name| shares.contains_key(name)), "{after:?} {shares:?}");
-}
-
 /// The proxy of such a pod runs and holds a Lease, and it is the only pod of the roll-out that stays.
 pub(crate) async fn a_new_pod_whose_controller_can_not_start_gets_no_object(fixture: Arc<Fixture>) {
     let deployed = &fixture.deployed().await;

@@ -8,7 +8,7 @@ use k8s_openapi::api::{
     events::v1::Event,
 };
 use kube::{
-    Api, ResourceExt as _,
+    ResourceExt as _,
     api::{DeleteParams, DynamicObject, ListParams},
 };
 use ringside_e2e::{eventually::eventually, manifests};
@@ -34,73 +34,61 @@ pub(crate) async fn a_controller_from_before_a_gap_is_restarted_by_its_liveness_
     let pod = deployed.pods(NAME).await.remove(0);
     let name = pod.name_any();
     until_it_works(deployed, &name, "before the gap").await;
-    restart_by_gap(&deployed.api(), &pod).await;
+    until(deployed, &name, "nothing was restarted", |proxy, controller| {
+        (proxy.restart_count, controller.restart_count) == (0, 0)
+    })
+    .await;
+
+    // Its proxy is another from then on, which does not know what the controller was shown.
+    let proxy = process(&pod, PROXY);
+    let killed = Command::new("kill").arg("-KILL").arg(proxy.file_name().unwrap()).status().unwrap();
+    assert!(killed.success());
+    until(deployed, &name, "the controller is restarted too", |proxy, controller| {
+        (proxy.restart_count, controller.restart_count) == (1, 1) && proxy.ready && controller.ready
+    })
+    .await;
     until_it_works(deployed, &name, "after the gap").await;
-    until(&deployed.api(), &name, "it was not restarted again, and had not ended by itself", |proxy, controller| {
+    until(deployed, &name, "it was not restarted again, and had not ended by itself", |proxy, controller| {
         let ended = controller.last_state.as_ref().and_then(|state| state.terminated.as_ref());
         (proxy.restart_count, controller.restart_count, ended.map(|ended| ended.exit_code)) == (1, 1, Some(0))
     })
     .await;
-    was_told(&deployed.api(), &name, &["Liveness probe failed", "503"]).await;
+    let events = deployed.api::<Event>().list(&ListParams::default()).await.unwrap();
+    let told = events.iter().any(|event| {
+        event.regarding.as_ref().and_then(|pod| pod.name.as_deref()) == Some(&*name)
+            && event.note.as_deref().is_some_and(|note| note.contains("Liveness probe failed") && note.contains("503"))
+    });
+    assert!(told, "{events:#?}");
 
     deployed.api::<Deployment>().delete(NAME, &DeleteParams::default()).await.unwrap();
     deployed.settled().await;
 }
 
 /// As the documentation says, but for its patience.
-pub(super) fn probed(example: &DynamicObject) -> DynamicObject {
+fn probed(example: &DynamicObject) -> DynamicObject {
     let mut deployment = one_of(example, NAME);
     let pod = &mut deployment.data["spec"]["template"]["spec"];
     let listen = json!({"name": "RINGSIDE_ADMIN_LISTEN", "value": "0.0.0.0:6444"});
     pod["initContainers"][0]["env"].as_array_mut().unwrap().push(listen);
-    // Longer than the proxy takes to be back, and the controller from its start to its first request.
+    // Longer than the proxy takes to be back, and the controller from its start to its first request, on a slow machine.
     let asked = json!({"path": "/controllerz", "port": 6444});
     pod["containers"][0]["livenessProbe"] =
-        json!({"httpGet": asked, "periodSeconds": 1, "failureThreshold": 10, "timeoutSeconds": 5});
+        json!({"httpGet": asked, "periodSeconds": 1, "failureThreshold": 30, "timeoutSeconds": 5});
     deployment
 }
 
-/// Kills the proxy of a pod: it is another from then on, which does not know what the controller was shown. Waits until the
-/// kubelet has started both again.
-pub(super) async fn restart_by_gap(pods: &Api<Pod>, pod: &Pod) {
-    let name = pod.name_any();
-    until(pods, &name, "nothing was restarted", |proxy, controller| {
-        (proxy.restart_count, controller.restart_count) == (0, 0)
-    })
-    .await;
-    let proxy = process(pod, PROXY);
-    let killed = Command::new("kill").arg("-KILL").arg(proxy.file_name().unwrap()).status().unwrap();
-    assert!(killed.success());
-    until(pods, &name, "the controller is restarted too", |proxy, controller| {
-        let restarts = (proxy.restart_count, controller.restart_count);
-        restarts == (1, 1) && proxy.ready && controller.ready
-    })
-    .await;
-}
-
-/// Asserts that an event of the pod has all these words.
-pub(super) async fn was_told(events: &Api<Event>, pod: &str, words: &[&str]) {
-    let events = events.list(&ListParams::default()).await.unwrap();
-    let told = events.iter().any(|event| {
-        event.regarding.as_ref().and_then(|pod| pod.name.as_deref()) == Some(pod)
-            && event.note.as_deref().is_some_and(|note| words.iter().all(|word| note.contains(word)))
-    });
-    assert!(told, "{words:?} was not told of {pod}: {events:#?}");
-}
-
 /// Waits until the pod's proxy and controller are so.
-async fn until(pods: &Api<Pod>, pod: &str, what: &str, are: impl Fn(&ContainerStatus, &ContainerStatus) -> bool) {
+async fn until(deployed: &Deployed, pod: &str, what: &str, are: impl Fn(&ContainerStatus, &ContainerStatus) -> bool) {
     let so = eventually(what, DEADLINE, || async {
-        let pod = pods.get(pod).await.map_err(|error| error.to_string())?;
-        let (proxy, controller) = containers(&pod).ok_or("there are none yet")?;
-        if are(proxy, controller) { Ok(()) } else { Err(format!("{proxy:?} {controller:?}")) }
+        let status =
+            deployed.api::<Pod>().get(pod).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        let (proxies, controllers) = (status.init_container_statuses, status.container_statuses);
+        match (proxies.as_deref(), controllers.as_deref()) {
+            (Some([proxy, ..]), Some([controller, ..])) if are(proxy, controller) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
     });
     so.await.unwrap();
-}
-
-fn containers(pod: &Pod) -> Option<(&ContainerStatus, &ContainerStatus)> {
-    let status = pod.status.as_ref()?;
-    Some((status.init_container_statuses.as_ref()?.first()?, status.container_statuses.as_ref()?.first()?))
 }
 
 /// Changes all Websites, and waits until it has worked on one of them after that.

@@ -1,4 +1,4 @@
-//! A session ends with whatever it needs: client, proxy, and the Lease that lets it pass.
+//! A session ends with what it needs: its client, and the Lease that lets it pass.
 
 use std::{fs, sync::Arc};
 
@@ -16,39 +16,33 @@ use tokio::{
     time::timeout,
 };
 
-use super::{DEADLINE, POD, Way};
+use super::{DEADLINE, POD, Proxy, Way};
 use crate::Fixture;
 
-pub(crate) async fn with_its_client(fixture: Arc<Fixture>) {
+pub(crate) async fn a_session_ends_with_its_client(fixture: Arc<Fixture>) {
     let streams = super::of(&fixture).await;
-    let [site, _] = streams.sites();
-    let sessions = open(streams.ways_to(&site).await, "client").await;
+    let sessions = open(streams.ways(&fixture, &streams.proxy).await, "client").await;
     let mut ways = Vec::new();
     for mut session in sessions {
         session.child.kill().await.unwrap();
         ways.push(session.way);
     }
     until_none_runs("client").await;
-    streams.assert_alike(&site, &ways).await;
+    streams.assert_alike(&streams.proxy, &ways).await;
 }
 
-pub(crate) async fn with_the_proxy(fixture: Arc<Fixture>) {
+pub(crate) async fn a_session_ends_with_the_lease(fixture: Arc<Fixture>) {
     let streams = super::of(&fixture).await;
-    let proxy = streams.another(&fixture, "streams-killed").await;
-    let sessions = open(streams.ways_by(&proxy).await, "proxy").await;
-    proxy.process.kill().unwrap();
-    all_end(sessions).await;
-    until_none_runs("proxy").await;
-}
-
-pub(crate) async fn with_the_lease(fixture: Arc<Fixture>) {
-    let streams = super::of(&fixture).await;
-    let proxy = streams.another(&fixture, "streams-lost").await;
-    let sessions = open(streams.ways_by(&proxy).await, "lease").await;
+    let proxy = Proxy::start(&fixture, &streams.door, "streams", "streams-lost").await.unwrap();
+    let sessions = open(streams.ways(&fixture, &proxy).await, "lease").await;
     let leases: Api<Lease> = Api::namespaced(fixture.node.client(), "default");
     let taken = json!({"spec": {"holderIdentity": "somebody-else"}});
     leases.patch(proxy.name, &PatchParams::default(), &Patch::Merge(taken)).await.unwrap();
-    all_end(sessions).await;
+    for mut session in sessions {
+        // Of a connection that is cut kubectl says nothing when it speaks SPDY, and exits with 0.
+        let status = timeout(DEADLINE, session.child.wait()).await;
+        status.unwrap_or_else(|_| panic!("{:?}: kubectl goes on", session.way.protocol)).unwrap();
+    }
     until_none_runs("lease").await;
 }
 
@@ -67,7 +61,7 @@ async fn open(ways: impl IntoIterator<Item = Way>, mark: &str) -> Vec<Session> {
         stdin.write_all(b"here\n").await.unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let line = timeout(DEADLINE, lines.next_line()).await.unwrap().unwrap();
-        assert_eq!(line.as_deref(), Some("here"), "{}", way.name);
+        assert_eq!(line.as_deref(), Some("here"), "{:?}", way.protocol);
         Session { way, child, _stdin: stdin }
     };
     let sessions = join_all(ways.into_iter().map(session)).await;
@@ -77,14 +71,6 @@ async fn open(ways: impl IntoIterator<Item = Way>, mark: &str) -> Vec<Session> {
 
 fn marked(mark: &str) -> String {
     format!("opened-until-the-end-of-the-{mark}")
-}
-
-async fn all_end(sessions: Vec<Session>) {
-    for mut session in sessions {
-        // Of a connection that is cut kubectl says nothing when it speaks SPDY, and exits with 0.
-        let status = timeout(DEADLINE, session.child.wait()).await;
-        status.unwrap_or_else(|_| panic!("{}: kubectl goes on", session.way.name)).unwrap();
-    }
 }
 
 /// Of the processes in the container.

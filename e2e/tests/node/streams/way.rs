@@ -16,27 +16,25 @@ use super::DEADLINE;
 
 /// How kubectl speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub(super) enum Protocol {
     Spdy,
     WebSocket,
 }
 
 /// From kubectl to a server.
-pub(crate) struct Way {
+pub(super) struct Way {
     pub(super) kubectl: PathBuf,
     pub(super) kubeconfig: PathBuf,
     pub(super) protocol: Protocol,
-    pub(crate) name: String,
     /// On all that passes.
     pub(super) mark: String,
     pub(super) front: Relay,
 }
 
 impl Way {
-    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.kubectl);
+    pub(super) fn start(&self, arguments: &[&str]) -> Child {
         let websocket = (self.protocol == Protocol::WebSocket).to_string();
-        command
+        Command::new(&self.kubectl)
             .args(arguments)
             .env("KUBECONFIG", &self.kubeconfig)
             // Kept by the server's address: each way asks anew.
@@ -46,12 +44,9 @@ impl Way {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .kill_on_drop(true);
-        command
-    }
-
-    pub(crate) fn start(&self, arguments: &[&str]) -> Child {
-        self.command(arguments).spawn().unwrap()
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap()
     }
 
     pub(super) async fn run(&self, arguments: &[&str], stdin: &[u8]) -> Output {
@@ -63,7 +58,9 @@ impl Way {
             drop(input);
         };
         let both = async { tokio::join!(write, child.wait_with_output()).1.unwrap() };
-        timeout(DEADLINE, both).await.unwrap_or_else(|_| panic!("{}: kubectl {arguments:?} does not end", self.name))
+        timeout(DEADLINE, both)
+            .await
+            .unwrap_or_else(|_| panic!("{:?}: kubectl {arguments:?} does not end", self.protocol))
     }
 }
 

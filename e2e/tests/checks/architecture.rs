@@ -1,31 +1,19 @@
 //! ARCHITECTURE.md names only what exists, and the tree keeps to the rules that it states.
-#![allow(clippy::unwrap_used)]
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
 
-use ringside_e2e::pages::root;
+use ringside_e2e::pages::{files, root};
 
-/// Every Rust file below a crate's `dir`.
+const CRATES: [&str; 8] = ["ring", "runtime", "proxy", "sharder", "cli", "model", "e2e", "bench"];
+
+/// Every Rust file below this folder of a crate.
 fn sources(dir: &str) -> Vec<PathBuf> {
-    fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
-        for entry in fs::read_dir(dir).into_iter().flatten() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                walk(&path, found);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                found.push(path);
-            }
-        }
-    }
-    let mut found = Vec::new();
-    for krate in ["ring", "runtime", "proxy", "sharder", "cli", "model", "e2e", "bench"] {
-        walk(&root().join(krate).join(dir), &mut found);
-    }
-    assert!(!found.is_empty() || dir != "src");
+    let found: Vec<_> = CRATES.iter().flat_map(|krate| files(&format!("{krate}/{dir}"), "rs")).collect();
+    assert!(!found.is_empty(), "no crate has {dir}");
     found
 }
 
@@ -56,7 +44,7 @@ fn every_path_that_a_page_names_exists() {
 fn every_module_is_on_the_map() {
     let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let mut unnamed = Vec::new();
-    for krate in ["ring", "runtime", "proxy", "sharder", "cli", "model", "e2e", "bench"] {
+    for krate in CRATES {
         for entry in fs::read_dir(root().join(krate).join("src")).unwrap() {
             let path = entry.unwrap().path();
             let stem = path.file_stem().unwrap().to_str().unwrap();
@@ -101,28 +89,39 @@ fn named_tests(page: &str) -> Vec<&str> {
     last.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect()
 }
 
-/// All tests, to look for one by its name.
+/// The names of all tests, and of much beside.
 struct Tests {
-    code: String,
-    dense: String,
+    functions: BTreeSet<String>,
+    /// Those that are shown by their names alone.
+    cases: BTreeSet<String>,
+    /// The model's are made by a macro, one for each mistake.
+    made: BTreeSet<String>,
+}
+
+/// The words that stand between these parts.
+fn words_between(code: &str, before: &str, after: char) -> BTreeSet<String> {
+    let rests = code.split(before).skip(1).filter_map(|rest| rest.split_once(after));
+    rests.map(|(word, _)| word).filter(|word| word.len() < 200).map(str::to_owned).collect()
 }
 
 impl Tests {
     fn read() -> Self {
         let tests: Vec<_> = sources("src").into_iter().chain(sources("tests")).collect();
         let code: String = tests.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
-        Self { dense: code.split_whitespace().collect(), code }
+        let dense: String = code.split_whitespace().collect();
+        Self {
+            functions: words_between(&code, "fn ", '('),
+            cases: words_between(&dense, "case!(\"", '"'),
+            made: words_between(&code, "        ", ':'),
+        }
     }
 
     fn has(&self, name: &str) -> bool {
         let test = name.rsplit("::").next().unwrap();
         let places = [format!("live/{name}.rs"), format!("{name}/main.rs")];
         let program = places.iter().any(|place| root().join("e2e/tests").join(place).exists());
-        // The model's are made by a macro, one for each mistake.
-        let is_made = name.starts_with("mistakes::") && self.code.contains(&format!("        {test}:"));
-        // Those are shown by their names alone.
-        let is_case = self.dense.contains(&format!("case!(\"{test}\""));
-        program || is_made || is_case || self.code.contains(&format!("fn {test}("))
+        let is_made = name.starts_with("mistakes::") && self.made.contains(test);
+        program || is_made || self.cases.contains(test) || self.functions.contains(test)
     }
 }
 
@@ -196,9 +195,15 @@ fn is_like_a_reason(text: &str) -> bool {
     word && !["True", "False"].contains(&text)
 }
 
-/// The reasons that some code names, itself or by constants of `all` code: every word that looks like one and does not stand
+/// The text of each constant that has one, by its name.
+fn constants(code: &str) -> BTreeMap<&str, &str> {
+    let texts = code.split("const ").skip(1).filter_map(|rest| rest.split_once(": &str = \""));
+    texts.filter_map(|(name, rest)| Some((name, rest.split('"').next()?))).collect()
+}
+
+/// The reasons that some code names, itself or by constants of all code: every word that looks like one and does not stand
 /// where something else does. So one that is written in another way than those of today is not overlooked.
-fn reasons<'a>(code: &'a str, all: &'a str) -> BTreeSet<&'a str> {
+fn reasons<'a>(code: &'a str, constants: &BTreeMap<&str, &'a str>) -> BTreeSet<&'a str> {
     let is_something_else = |before: &str| {
         let begun = before.rsplit([';', '{']).next().unwrap().trim_end();
         let field = ["type_:", "action:"].iter().any(|field| begun.ends_with(field));
@@ -206,12 +211,8 @@ fn reasons<'a>(code: &'a str, all: &'a str) -> BTreeSet<&'a str> {
     };
     let parts: Vec<_> = code.split('"').collect();
     let words = parts.windows(2).step_by(2).filter(|pair| !is_something_else(pair[0])).map(|pair| pair[1]);
-    let constants = code.split(|character: char| !character.is_ascii_uppercase() && character != '_');
-    let constants: BTreeSet<_> = constants.filter(|name| name.len() > 1 && !name.starts_with("CONDITION")).collect();
-    let values = constants.into_iter().filter_map(|name| {
-        let (_, value) = all.split_once(&format!("const {name}: &str = \""))?;
-        value.split('"').next()
-    });
+    let names = code.split(|character: char| !character.is_ascii_uppercase() && character != '_');
+    let values = names.filter(|name| !name.starts_with("CONDITION")).filter_map(|name| constants.get(name).copied());
     words.chain(values).filter(|text| is_like_a_reason(text)).collect()
 }
 
@@ -225,12 +226,13 @@ fn told_reasons() -> BTreeSet<String> {
         })
         .collect();
     let all: String = rooms.iter().map(|(_, code)| &**code).collect();
+    let constants = constants(&all);
     let (mut told, mut silent) = (BTreeSet::new(), Vec::new());
     for (path, code) in rooms.iter().filter(|(path, _)| path.starts_with("sharder") || path.starts_with("proxy")) {
         if !["Notice {", "Finding {", "Recorder::new("].iter().any(|tells| code.contains(tells)) {
             continue;
         }
-        let found = reasons(code, &all);
+        let found = reasons(code, &constants);
         if found.is_empty() {
             silent.push(path);
         }

@@ -1,12 +1,11 @@
-//! Texts for users keep to the project's words, and the pages of the book to short sentences.
-#![allow(clippy::unwrap_used)]
+//! Texts for users keep to the project's words.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-use ringside_e2e::pages::root;
+use ringside_e2e::pages::{files, root};
 
 /// A term that texts for users don't use, the word instead, and the texts that may have it all the same.
 struct Term(&'static str, &'static str, &'static [&'static str]);
@@ -66,23 +65,6 @@ const IN_PAGES: [Term; 10] = [
 /// In the map of the code.
 const ON_THE_MAP: [Term; 2] = [Term("room", "module", &[]), Term("rooms", "modules", &[])];
 
-/// Words of a sentence of a page of the book, in the median.
-const MEDIAN: usize = 16;
-
-fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir).into_iter().flatten() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(files(&path, extension));
-        } else if path.extension().is_some_and(|it| it == extension) {
-            found.push(path);
-        }
-    }
-    found.sort();
-    found
-}
-
 /// The text with every run of whitespace as one blank, in lower case.
 fn flat(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
@@ -132,45 +114,8 @@ fn strings(code: &str) -> String {
     said
 }
 
-/// A page without what is no prose: code, tables, headings, comments, and what stands between back-ticks.
-fn prose(page: &str) -> String {
-    let mut is_code = false;
-    let mut text = String::new();
-    for line in page.lines() {
-        let line = line.trim();
-        if line.starts_with("```") {
-            is_code = !is_code;
-        }
-        let skipped = is_code || ["```", "|", "#", "<"].iter().any(|start| line.starts_with(start));
-        let item = line.starts_with("- ") || line.starts_with("1. ") || skipped || line.is_empty();
-        // A heading, a table or the end of an item ends a sentence as well.
-        text.push_str(if item { "\n\n" } else { " " });
-        if !skipped {
-            text.push_str(line.trim_start_matches("- "));
-        }
-    }
-    text.split('`').enumerate().map(|(at, part)| if at % 2 == 1 { "code" } else { part }).collect()
-}
-
-/// How many words each sentence of a page has.
-fn lengths(page: &str) -> Vec<usize> {
-    let text = prose(page);
-    let sentences = text.split("\n\n").flat_map(|paragraph| paragraph.split_inclusive(['.', '?', '!']));
-    let mut lengths = Vec::new();
-    let mut open = 0;
-    for sentence in sentences {
-        // A point within a word, such as of a version, ends nothing.
-        open += sentence.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).count();
-        if open > 1 {
-            lengths.push(std::mem::take(&mut open));
-        }
-    }
-    lengths.sort_unstable();
-    lengths
-}
-
 fn pages() -> Vec<PathBuf> {
-    let mut pages = files(&root().join("docs/src"), "md");
+    let mut pages = files("docs/src", "md");
     pages.push(root().join("README.md"));
     pages
 }
@@ -196,7 +141,7 @@ fn texts_for_users_have_none_of_the_terms() {
         }
     }
     for krate in ["ring", "runtime", "proxy", "sharder", "cli"] {
-        let sources = files(&root().join(krate).join("src"), "rs").into_iter();
+        let sources = files(&format!("{krate}/src"), "rs").into_iter();
         let is_test = |path: &Path| path.to_str().is_some_and(|it| it.contains("tests") || it.contains("fixture"));
         for path in sources.filter(|path| !is_test(path)) {
             let said = flat(&strings(&fs::read_to_string(&path).unwrap()));
@@ -210,19 +155,6 @@ fn texts_for_users_have_none_of_the_terms() {
 }
 
 #[test]
-fn sentences_of_the_book_are_short() {
-    let mut long = Vec::new();
-    for path in pages() {
-        let lengths = lengths(&fs::read_to_string(&path).unwrap());
-        let median = lengths.get(lengths.len() / 2).copied().unwrap_or_default();
-        if median > MEDIAN {
-            long.push(format!("{}: {median} words", path.display()));
-        }
-    }
-    assert!(long.is_empty(), "the median sentence of these has more than {MEDIAN} words: {long:?}");
-}
-
-#[test]
 fn a_term_is_found_as_a_word_and_where_it_is_not_allowed() {
     assert!(has("it lets go of it", "lets go", &[]) && has("nobody", "nobody", &[]));
     assert!(
@@ -231,8 +163,4 @@ fn a_term_is_found_as_a_word_and_where_it_is_not_allowed() {
     );
     assert!(!has("a shard-a-controller page", "shard", &[]));
     assert_eq!(strings("let a = \"one \\\n two\"; // \"x\"\n'\"', \"a \\\" b\"\n"), "one  two\na \\\" b\n");
-    assert_eq!(
-        lengths("# Title\n\nOne two three. Four five\nsix?\n\n- seven eight\n- nine ten eleven twelve\n"),
-        [2, 3, 3, 4]
-    );
 }

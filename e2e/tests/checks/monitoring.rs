@@ -1,9 +1,8 @@
 //! Rules, dashboard and runbook say the same, and name only what there is.
-#![allow(clippy::unwrap_used)]
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, fs};
 
-use ringside_e2e::pages::root;
+use ringside_e2e::pages::{files, root};
 
 fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -62,8 +61,8 @@ fn told(page: &str) -> BTreeSet<&str> {
 
 #[test]
 fn the_pages_name_conditions_and_events_that_there_are() {
-    let code: String =
-        ["sharder/src", "proxy/src", "ring/src"].into_iter().map(|dir| code(&root().join(dir))).collect();
+    let sources = ["sharder/src", "proxy/src", "ring/src"].into_iter().flat_map(|folder| files(folder, "rs"));
+    let code: String = sources.map(|path| fs::read_to_string(path).unwrap()).collect();
     for page in ["docs/src/alerts.md", "docs/src/troubleshooting.md"] {
         let text = read(page).replace('\n', " ");
         let told = told(&text);
@@ -71,17 +70,6 @@ fn the_pages_name_conditions_and_events_that_there_are() {
         let unknown: Vec<_> = told.into_iter().filter(|word| !code.contains(&format!("\"{word}\""))).collect();
         assert!(unknown.is_empty(), "{page} names {unknown:?}");
     }
-}
-
-/// What all files of a folder say.
-fn code(dir: &Path) -> String {
-    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    entries
-        .map(|path| match path.is_dir() {
-            true => code(&path),
-            false => fs::read_to_string(&path).unwrap(),
-        })
-        .collect()
 }
 
 /// The metrics that the example's proxies and the sharder show are found by their ports' names.

@@ -1,10 +1,11 @@
 //! What `deploy/` installs: the Helm chart renders the same objects as the kustomize overlays, and every value of it counts.
-#![allow(clippy::unwrap_used)]
+//!
+//! What Helm and kustomize themselves are asked is left to the second tier.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     sync::OnceLock,
 };
 
@@ -12,6 +13,7 @@ use kube::{ResourceExt as _, api::DynamicObject};
 use ringside_e2e::{
     helm::{Chart, deploy, overlays},
     manifests,
+    pages::files,
     toolchain::{self, Environment},
 };
 use ringside_ring::{cluster_ring::SHARDER_NAMESPACE, placement::DEFAULT_TOKENS_PER_SHARD};
@@ -44,45 +46,57 @@ fn by_key(objects: Vec<DynamicObject>) -> BTreeMap<Key, Value> {
         .collect()
 }
 
-/// Fails unless kustomize makes of the folder what Helm makes of the values.
-fn renders_the_same(folder: &Path, values: &str) {
+/// All components at once, by kustomize and by values of the chart.
+fn everything() -> (PathBuf, String) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/checks/deploy");
+    (folder.join("everything"), format!("--values={}", folder.join("everything-values.yaml").display()))
+}
+
+#[test]
+#[ignore = "left to --include-ignored: Helm and kubectl, which take minutes to build"]
+fn chart_renders_what_kustomize_does() {
     let kubectl = toolchain::kubectl(&Environment::of_process()).unwrap();
-    let kustomized = by_key(manifests::kustomize(&kubectl, folder).unwrap());
-    let mut rendered = by_key(chart().objects(SHARDER_NAMESPACE, &[values]).unwrap());
-    for (key, wanted) in &kustomized {
-        assert_eq!(rendered.remove(key).as_ref(), Some(wanted), "{}: {key:?}", folder.display());
+    let overlay = |name: String| (deploy(&format!("kustomize/overlays/{name}")), chart().values_of(&name));
+    for (folder, values) in overlays().unwrap().into_iter().map(overlay).chain([everything()]) {
+        let mut rendered = by_key(chart().objects(SHARDER_NAMESPACE, &[&values]).unwrap());
+        for (key, wanted) in by_key(manifests::kustomize(&kubectl, &folder).unwrap()) {
+            assert_eq!(rendered.remove(&key).as_ref(), Some(&wanted), "{}: {key:?}", folder.display());
+        }
+        assert!(rendered.is_empty(), "{}: the chart alone has {:?}", folder.display(), rendered.keys());
     }
-    assert!(rendered.is_empty(), "{}: the chart alone has {:?}", folder.display(), rendered.keys());
-}
-
-#[test]
-fn each_overlay_renders_what_the_chart_does() {
-    for overlay in overlays().unwrap() {
-        renders_the_same(&deploy(&format!("kustomize/overlays/{overlay}")), &chart().values_of(&overlay));
-    }
-}
-
-#[test]
-fn all_components_render_what_the_chart_does() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/deploy");
-    let text = fs::read_to_string(folder.join("everything/kustomization.yaml")).unwrap();
-    let default = fs::read_to_string(deploy("kustomize/overlays/default/kustomization.yaml")).unwrap();
-    for component in fs::read_dir(deploy("kustomize/components")).unwrap() {
-        let name = format!("components/{}\n", component.unwrap().file_name().to_string_lossy());
-        assert!(text.contains(&name) || default.contains(&name), "{name} is not compared");
-    }
-    let values = format!("--values={}", folder.join("everything-values.yaml").display());
-    renders_the_same(&folder.join("everything"), &values);
 }
 
 /// The harness reads the overlay without kustomize.
 #[test]
+#[ignore = "left to --include-ignored: kubectl, which takes minutes to build"]
 fn default_overlay_has_no_objects_that_the_harness_misses() {
     let kubectl = toolchain::kubectl(&Environment::of_process()).unwrap();
     let folder = deploy("kustomize/overlays/default");
     let names = |objects: Vec<DynamicObject>| -> BTreeSet<_> { by_key(objects).into_keys().collect() };
     let kustomized = manifests::kustomize(&kubectl, &folder).unwrap();
     assert_eq!(names(manifests::read_folder(&folder).unwrap()), names(kustomized));
+}
+
+/// As kustomize and Helm read them: files that are there, with one object of each name.
+#[test]
+fn kustomizations_and_chart_have_the_same_files() {
+    let (folder, _) = everything();
+    let objects = manifests::read_folder(&folder).unwrap();
+    assert_eq!(by_key(objects.clone()).len() + 1, objects.len(), "one Namespace, and no object twice");
+    let listing = [folder, deploy("kustomize/overlays/default")];
+    let listed = listing.map(|folder| fs::read_to_string(folder.join("kustomization.yaml")).unwrap()).concat();
+    for component in fs::read_dir(deploy("kustomize/components")).unwrap() {
+        let name = format!("components/{}\n", component.unwrap().file_name().to_string_lossy());
+        assert!(listed.contains(&name), "{name} is not compared");
+    }
+    let kustomize = deploy("kustomize").canonicalize().unwrap();
+    for file in fs::read_dir(deploy("helm/ringside/files")).unwrap() {
+        let target = file.unwrap().path().canonicalize().unwrap();
+        assert!(target.starts_with(&kustomize), "the chart has a file of its own: {}", target.display());
+    }
+    for overlay in overlays().unwrap() {
+        assert!(deploy(&format!("helm/ringside/ci/{overlay}-values.yaml")).exists(), "{overlay} is not compared");
+    }
 }
 
 /// A value, another one in JSON, and what has to be set for it to count.
@@ -149,6 +163,7 @@ fn rendered(values: &[&str]) -> String {
 }
 
 #[test]
+#[ignore = "left to --include-ignored: Helm, which takes minutes to build"]
 fn every_value_changes_what_is_rendered() {
     let mut before: BTreeMap<&str, String> = BTreeMap::new();
     for (path, other, with) in CHANGES {
@@ -165,7 +180,7 @@ fn every_value_is_tried() {
             None => found.push(path.trim_start_matches('.').to_owned()),
         }
     }
-    let text = fs::read_to_string(chart().folder().join("values.yaml")).unwrap();
+    let text = fs::read_to_string(deploy("helm/ringside/values.yaml")).unwrap();
     let mut found = Vec::new();
     leaves(&serde_saphyr::from_str(&text).unwrap(), "", &mut found);
     let is_tried =
@@ -175,6 +190,7 @@ fn every_value_is_tried() {
 }
 
 #[test]
+#[ignore = "left to --include-ignored: Helm, which takes minutes to build"]
 fn schema_refuses_wrong_values() {
     for (value, said) in [
         ("sharder.replica=3", "additional properties 'replica' not allowed"),
@@ -194,6 +210,7 @@ fn schema_refuses_wrong_values() {
 }
 
 #[test]
+#[ignore = "left to --include-ignored: Helm, which takes minutes to build"]
 fn lint_finds_no_fault() {
     for overlay in overlays().unwrap() {
         let output = chart().run(&["lint", "--strict"], SHARDER_NAMESPACE, &[&chart().values_of(&overlay)]).unwrap();
@@ -202,6 +219,7 @@ fn lint_finds_no_fault() {
 }
 
 #[test]
+#[ignore = "left to --include-ignored: Helm, which takes minutes to build"]
 fn another_namespace_is_another_one_everywhere() {
     let text = chart().text("elsewhere", &[]).unwrap();
     let is_definition = |document: &&str| document.contains("kind: CustomResourceDefinition");
@@ -216,6 +234,7 @@ fn sharder(objects: &[DynamicObject]) -> &Value {
 }
 
 #[test]
+#[ignore = "left to --include-ignored: Helm, which takes minutes to build"]
 fn image_is_that_of_the_release_until_values_say_otherwise() {
     let image = |values: &[&str]| {
         let flags: Vec<_> = values.iter().flat_map(|value| ["--set", value]).collect();
@@ -230,16 +249,21 @@ fn image_is_that_of_the_release_until_values_say_otherwise() {
     assert_eq!(digested, format!("registry.example.com/team/ringside-sharder@{digest}"));
 }
 
+/// The namespace of OpenShift names user and group, and no cluster need have a priority.
 #[test]
-fn pods_name_no_user_and_no_priority() {
-    for overlay in overlays().unwrap() {
-        let objects = chart().objects(SHARDER_NAMESPACE, &[&chart().values_of(&overlay)]).unwrap();
-        let spec = sharder(&objects);
-        for refused in ["runAsUser", "runAsGroup", "fsGroup", "supplementalGroups", "priorityClassName"] {
-            assert!(!spec.to_string().contains(refused), "{overlay}: {refused}");
-        }
-        assert_eq!(spec["securityContext"]["runAsNonRoot"], json!(true), "{overlay}");
-        let tokens = format!("--tokens-per-shard={DEFAULT_TOKENS_PER_SHARD}");
-        assert!(spec["containers"][0]["args"].as_array().unwrap().contains(&json!(tokens)), "{overlay}");
+fn sharder_names_no_user_and_no_priority_anywhere() {
+    let objects = manifests::read_folder(&everything().0).unwrap();
+    let spec = sharder(&objects);
+    let container = &spec["containers"][0];
+    assert_eq!(spec["securityContext"]["runAsNonRoot"], json!(true));
+    assert_eq!(container["image"], format!("ringside-sharder:{}", env!("CARGO_PKG_VERSION")));
+    let tokens = json!(format!("--tokens-per-shard={DEFAULT_TOKENS_PER_SHARD}"));
+    assert!(container["args"].as_array().unwrap().contains(&tokens), "{container}");
+    // Patches too.
+    for path in files("deploy/kustomize", "yaml") {
+        let text = fs::read_to_string(&path).unwrap();
+        let refused = ["runAsUser:", "runAsGroup:", "fsGroup:", "supplementalGroups:", "priorityClassName:"];
+        let found = refused.iter().find(|word| text.contains(**word));
+        assert_eq!(found, None, "{}", path.display());
     }
 }

@@ -1,5 +1,4 @@
 //! The book and the pages beside it: what they name exists, and what they say to type is understood.
-#![allow(clippy::unwrap_used)]
 
 use std::{collections::BTreeMap, path::Path};
 
