@@ -19,7 +19,7 @@ mod writes;
 
 pub use record::{Event, Outcome, Record, Uid};
 pub use report::{Apart, Cause, Forgotten, Gap, Overlap, Report, Taken, percentile};
-pub use writes::{Change, Child, Handover, Labels, Landed, Lost, Object, Seen, Stages, Verdict, Write, Writes};
+pub use writes::{Change, Handover, Labels, Landed, Object, Seen, Stages, Verdict, Write, Writes};
 
 /// Takes in records in the order of their times and keeps what the verdict needs.
 #[derive(Debug, Default)]

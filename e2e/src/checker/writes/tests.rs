@@ -201,7 +201,7 @@ fn a_label_that_a_former_owner_puts_back_is_foreign() {
 }
 
 /// What `a` loses that has the object from 10 on, and its Lease from 1 on.
-fn lost(writes: impl IntoIterator<Item = Write>) -> [Vec<Lost>; 2] {
+fn lost(writes: impl IntoIterator<Item = Write>) -> [Vec<Landed>; 2] {
     let before = [lease(1, "a", "a"), lease(2, "b", "b"), site(10, None, Change::Created, "a")];
     let Verdict { lost, forced, .. } = verdict(before.into_iter().chain(writes));
     [lost, forced]
@@ -219,8 +219,9 @@ fn user(write: Write) -> Write {
 #[test]
 fn what_a_shard_loses_it_has_let_go() {
     let none = [Vec::new(), Vec::new()];
-    let told =
-        |losses: [Vec<Lost>; 2]| losses.map(|all| all.iter().map(|one| one.drained.as_secs()).collect::<Vec<_>>());
+    let told = |losses: [Vec<Landed>; 2]| {
+        losses.map(|all| all.iter().map(|one| one.drained.map_or(0, |it| it.as_secs())).collect::<Vec<_>>())
+    };
     for to in ["", "b"] {
         let moves = |by| site(30, by, Change::Updated, to);
         // By the webhook, the acknowledgement may name the next one.
@@ -367,7 +368,7 @@ fn a_grandchild_follows_the_owner_at_the_top() {
     assert_eq!(with([made.clone(), follows, foreign]).foreign.len(), 1);
     let stays = with([made]);
     assert_eq!(stays.left_behind.len(), 1);
-    assert_eq!((stays.left_behind[0].owner.as_deref(), stays.left_behind[0].shard.as_deref()), (Some("b"), Some("a")));
+    assert_eq!((stays.left_behind[0].owner.as_deref(), &*stays.left_behind[0].shard), (Some("b"), "a"));
 }
 
 #[test]
