@@ -129,7 +129,6 @@ async fn begin(terms: &Terms, settings: Settings) -> Result<Run> {
         seed: terms.seed,
     };
     let mut system = System::start(settings).await?;
-    system.monitor().keep_journal();
     let ring = system.start_sharding(SHARDERS).await?;
     for number in 0..terms.shards {
         system.add_shard(&shard(number)).await?;

@@ -78,11 +78,11 @@ impl Screen {
     }
 
     fn frame(&self, monitor: &Monitor) -> Frame {
-        let chapter = self.state().chapter.clone();
+        let (chapter, elapsed, picture) = (self.state().chapter.clone(), monitor.now(), monitor.picture());
         monitor.judge(|checker| Frame {
-            elapsed: monitor.now(),
+            elapsed,
             chapter,
-            picture: monitor.picture(),
+            picture,
             reconciles: checker.reconciles().clone(),
             per_second: 0,
             pending: checker.pending(),
