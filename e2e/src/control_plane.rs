@@ -41,9 +41,6 @@ pub const START_DEADLINE: Duration = Duration::from_secs(120);
 /// A port can be taken by another process between its choice and its use. Each attempt chooses new ones.
 const START_ATTEMPTS: usize = 5;
 
-/// After SIGKILL the kernel only has to free the memory.
-const KILL_DEADLINE: Duration = Duration::from_secs(20);
-
 /// The name of the node, where there is one.
 pub const NODE: &str = "node";
 
@@ -229,8 +226,7 @@ impl ControlPlane {
     /// Kills the API server; etcd and the controller manager go on.
     pub async fn stop_api_server(&mut self) -> anyhow::Result<()> {
         if let Some(api_server) = self.api_server.take() {
-            api_server.kill()?;
-            api_server.wait(KILL_DEADLINE).await?;
+            api_server.end().await?;
         }
         Ok(())
     }

@@ -21,18 +21,20 @@ use ringside_ring::{
 };
 use serde_json::{Value, json};
 
-use super::{NAMESPACE, Settings, SystemError, plane::Place, sharder::NAMESPACE as SHARDER_NAMESPACE};
+use super::{NAMESPACE, SERVICE_ACCOUNT, Settings, SystemError, plane::Place, sharder::NAMESPACE as SHARDER_NAMESPACE};
 use crate::{control_plane::Options, eventually::eventually, manifests, website::Website};
 
 /// The sharder elects a leader and answers; each takes a second or two.
 const RING_DEADLINE: Duration = Duration::from_secs(60);
 
-/// The example's ServiceAccount.
-const ACCOUNT: &str = "website-controller";
+/// The resource of the objects.
+pub(super) fn website() -> ApiResource {
+    ApiResource::erase::<Website>(&())
+}
 
 /// The resources of the ring.
 pub(super) fn written() -> Vec<ApiResource> {
-    vec![ApiResource::erase::<Website>(&()), ApiResource::erase::<ConfigMap>(&()), ApiResource::erase::<Secret>(&())]
+    vec![website(), ApiResource::erase::<ConfigMap>(&()), ApiResource::erase::<Secret>(&())]
 }
 
 /// A control plane that writes down what is written to the ring's resources, and who holds which Lease.
@@ -76,7 +78,7 @@ pub(super) async fn rights(
     spec: &ClusterRingSpec,
     namespaces: &[&str],
 ) -> Result<(), SystemError> {
-    let shards = namespaces.iter().map(|namespace| format!("{namespace}/{ACCOUNT}").parse());
+    let shards = namespaces.iter().map(|namespace| format!("{namespace}/{SERVICE_ACCOUNT}").parse());
     let shards: Vec<Shards> = shards.collect::<Result<_, _>>().unwrap_or_default();
     let objects = rights::rights(ring, spec, SHARDER_NAMESPACE, &shards);
     let objects = objects.into_iter().map(serde_json::from_value).collect::<Result<Vec<_>, _>>();

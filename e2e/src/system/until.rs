@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::Context as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt as _};
 use ringside_ring::Controller;
@@ -45,7 +46,7 @@ impl System {
     pub async fn share_out(&self, workload: &Workload, within: Duration) -> Result<(), SystemError> {
         self.until_counted(within).await?;
         let created = workload.create(&self.base.plane.control_plane.client()).await;
-        created.map_err(|error| SystemError::Create(Box::new(error)))?;
+        created.context("create the objects")?;
         self.until_balanced(within).await?;
         self.until_settled(within).await
     }
@@ -79,8 +80,8 @@ impl System {
     /// sees it passes: its generations were all worked on before it moved.
     pub async fn until_all_worked_on(&self, workload: &Workload, within: Duration) -> Result<(), SystemError> {
         let changed = workload.change_all(&self.base.plane.control_plane.client()).await;
-        for website in changed.map_err(|error| SystemError::Change(Box::new(error)))? {
-            self.monitor.wrote(&website);
+        for website in changed.context("change the objects")? {
+            self.monitor().wrote(&website);
         }
         self.until_settled(within).await
     }
@@ -95,8 +96,8 @@ impl System {
             if let Err(error) = self.check() {
                 return Ok(Err(error));
             }
-            let picture = self.monitor.picture();
-            self.monitor.judge(|checker| {
+            let picture = self.monitor().picture();
+            self.monitor().judge(|checker| {
                 if reached(&picture, checker) {
                     Ok(Ok(()))
                 } else {
