@@ -21,10 +21,7 @@ use kube::{
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use tokio::{
-    task::JoinHandle,
-    time::{MissedTickBehavior, timeout},
-};
+use tokio::time::{MissedTickBehavior, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
@@ -56,9 +53,12 @@ pub struct Workload {
     pub seed: u64,
 }
 
-/// Changes objects until it is stopped.
+/// Changes objects until it is stopped, or dropped.
 #[derive(Debug)]
-pub struct Updates(JoinHandle<kube::Result<()>>);
+pub struct Updates {
+    changing: AbortOnDropHandle<kube::Result<()>>,
+    made: Arc<AtomicUsize>,
+}
 
 /// The time between changes of objects that nobody is meant to change.
 const SELDOM: Duration = Duration::from_secs(3600);
@@ -110,43 +110,40 @@ impl Workload {
             .await
     }
 
-    /// Starts to change one object after the other, by chance, each time to a new generation.
+    /// Starts to change one object after the other, by chance, each time to a new generation, until one can't be changed.
     pub fn start_updates(&self, client: &Client) -> Updates {
-        let (api, workload) = (self.api(client), self.clone());
-        Updates(tokio::spawn(async move { workload.update(&api).await }))
-    }
-
-    async fn update(&self, api: &Api<Website>) -> kube::Result<()> {
-        let mut random = StdRng::seed_from_u64(self.seed);
-        let mut tick = tokio::time::interval(self.interval);
-        for number in 1_u64.. {
-            tick.tick().await;
-            let name = self.name(random.random_range(0..self.objects));
-            change(api, &name, &format!("change {number}")).await?;
-        }
-        Ok(())
+        self.start(client, false)
     }
 
     /// The same, whatever comes of each change: for an API server that is not there at all times.
-    pub fn start_insistent_updates(&self, client: &Client) -> Insistent {
-        let (api, workload, made) = (self.api(client), self.clone(), Arc::new(AtomicUsize::new(0)));
-        let changing = AbortOnDropHandle::new(tokio::spawn(workload.insist(api, made.clone())));
-        Insistent { made, _changing: changing }
+    pub fn start_insistent_updates(&self, client: &Client) -> Updates {
+        self.start(client, true)
     }
 
-    async fn insist(self, api: Api<Website>, made: Arc<AtomicUsize>) {
+    fn start(&self, client: &Client, insists: bool) -> Updates {
+        let (api, workload, made) = (self.api(client), self.clone(), Arc::<AtomicUsize>::default());
+        let changing = workload.update(api, insists, made.clone());
+        Updates { changing: AbortOnDropHandle::new(tokio::spawn(changing)), made }
+    }
+
+    async fn update(self, api: Api<Website>, insists: bool, made: Arc<AtomicUsize>) -> kube::Result<()> {
         let mut random = StdRng::seed_from_u64(self.seed);
         let mut tick = tokio::time::interval(self.interval);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        if insists {
+            tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        }
         for number in 1_u64.. {
             tick.tick().await;
             let (name, content) = (self.name(random.random_range(0..self.objects)), format!("change {number}"));
-            match timeout(GIVEN_UP, change(&api, &name, &content)).await {
+            let given_up = if insists { GIVEN_UP } else { Duration::MAX };
+            match timeout(given_up, change(&api, &name, &content)).await {
                 Ok(Ok(_)) => drop(made.fetch_add(1, Ordering::Relaxed)),
+                Ok(Err(error)) if !insists => return Err(error),
                 Ok(Err(error)) => tracing::debug!(%error, name, "a change was not made"),
                 Err(_) => tracing::debug!(name, "a change was not answered"),
             }
         }
+        Ok(())
     }
 
     /// All of them.
@@ -166,32 +163,17 @@ impl Workload {
     }
 }
 
-/// Changes objects until it is dropped.
-#[derive(Debug)]
-pub struct Insistent {
-    made: Arc<AtomicUsize>,
-    _changing: AbortOnDropHandle<()>,
-}
-
-impl Insistent {
+impl Updates {
     /// How many changes the API server took.
     pub fn made(&self) -> usize {
         self.made.load(Ordering::Relaxed)
     }
-}
 
-impl Updates {
     /// Stops them; says whether the API server refused one.
-    pub async fn stop(mut self) -> kube::Result<()> {
-        self.0.abort();
+    pub async fn stop(self) -> kube::Result<()> {
+        self.changing.abort();
         // Aborted is how it ends; anything else is a request that failed before.
-        (&mut self.0).await.unwrap_or(Ok(()))
-    }
-}
-
-impl Drop for Updates {
-    fn drop(&mut self) {
-        self.0.abort();
+        self.changing.await.unwrap_or(Ok(()))
     }
 }
 
