@@ -67,8 +67,8 @@ pub struct Verdict {
     pub unsettled: Option<Unrest>,
     /// What happened.
     pub injected: Vec<Injected>,
-    /// What ended by itself and was started again: how often each.
-    pub revived: BTreeMap<Ended, usize>,
+    /// What ended by itself and was started again.
+    pub revived: Vec<Ended>,
     /// How many changes were made meanwhile.
     pub changes: usize,
     /// What happened to objects of which a promise was broken.
@@ -107,11 +107,7 @@ pub(super) async fn judge(
         Judged { silent, overlap: overlap.clone(), name }
     });
     let (excused, overlaps) = judged.partition::<Vec<_>, _>(|one| one.silent.is_some_and(|silent| silent > grace));
-    let mut revived = BTreeMap::new();
-    for ended in &run.revived {
-        *revived.entry(ended.clone()).or_default() += 1;
-    }
-    let (injected, histories) = (run.injected.clone(), Vec::new());
+    let (injected, revived, histories) = (run.injected.clone(), run.revived.clone(), Vec::new());
     let mut verdict = Verdict {
         report,
         writes,
@@ -203,7 +199,7 @@ impl Verdict {
 
     /// What ended by itself and should not: parts of Ringside do for no reason, and a controller only if it no longer leads.
     pub fn failed(&self) -> impl Iterator<Item = &Ended> {
-        self.revived.keys().filter(|ended| !(ended.name.ends_with(OPERATOR) && ended.said == LEAD_LOST))
+        self.revived.iter().filter(|ended| !(ended.name.ends_with(OPERATOR) && ended.said == LEAD_LOST))
     }
 
     /// What was to happen, and did not, or hit nothing.

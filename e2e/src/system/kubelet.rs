@@ -22,15 +22,9 @@ impl Ended {
 }
 
 impl System {
-    /// Kills the proxy of a shard (SIGKILL), its operator goes on, and starts it again in the same Pod.
-    pub async fn kill_proxy(&mut self, name: &str) -> Result<(), SystemError> {
-        self.shard(name)?.proxy().end().await?;
-        self.revive_shards().map(drop)
-    }
-
-    /// Kills the operator of a shard (SIGKILL), its proxy goes on, and starts it again in the same Pod.
-    pub async fn kill_operator(&mut self, name: &str) -> Result<(), SystemError> {
-        self.shard(name)?.operator().end().await?;
+    /// Kills one process of a shard (SIGKILL), the other goes on, and starts it again in the same Pod.
+    pub async fn kill_one(&mut self, name: &str, which: fn(&Shard) -> &Process) -> Result<(), SystemError> {
+        which(self.shard(name)?).end().await?;
         self.revive_shards().map(drop)
     }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     chaos::schedule::{Fault, Kind},
-    checker::{Apart, Cause, Change, Forgotten, Handover, Labels, Object, Stages, Taken},
+    checker::{Cause, Change, Handover, Labels, Object, Stages, samples},
 };
 
 /// What else fails a run: no objects are concerned, whose histories would say more.
@@ -27,7 +27,7 @@ fn clean() -> Verdict {
         overdue: vec![landed("o")],
         unsettled: None,
         injected: vec![injected(Ok(1))],
-        revived: BTreeMap::new(),
+        revived: Vec::new(),
         changes: 1,
         histories: vec!["history of default/o".to_owned()],
     }
@@ -95,26 +95,11 @@ fn of(list: &str) -> String {
 
 fn ended(name: &str, said: &str) -> Verdict {
     let ended = Ended { name: name.to_owned(), said: said.to_owned() };
-    Verdict { revived: BTreeMap::from([(ended, 1)]), ..clean() }
+    Verdict { revived: vec![ended], ..clean() }
 }
 
 fn overlap(list: &str) -> Judged {
-    let at = |instance: &str| (instance.to_owned(), Duration::ZERO);
-    let overlap = Overlap { uid: "u".to_owned(), first: at("a.1"), second: at("b.2") };
-    Judged { overlap, name: of(list), silent: None }
-}
-
-fn taken(list: &str) -> Taken {
-    let (uid, from, to) = ("u".to_owned(), "a".to_owned(), "b".to_owned());
-    Taken { uid, name: of(list), from, to, at: Duration::ZERO }
-}
-
-fn forgotten(list: &str) -> Forgotten {
-    Forgotten { uid: "u".to_owned(), name: of(list), generation: None, waited: Duration::from_secs(91) }
-}
-
-fn apart(list: &str) -> Apart {
-    Apart { kind: "Secret".to_owned(), owner: of(list), owner_shard: None, child_shard: None }
+    Judged { overlap: samples::overlap(), name: of(list), silent: None }
 }
 
 fn landed(list: &str) -> Landed {
@@ -140,9 +125,9 @@ fn with_objects() -> Vec<(&'static str, Verdict)> {
         ("unsettled", Verdict { unsettled: Some(unrest), ..clean() }),
     ];
     let reports = [
-        ("taken", Report { taken: vec![taken("taken")], ..report() }),
-        ("forgotten", Report { forgotten: vec![forgotten("forgotten")], ..report() }),
-        ("apart", Report { apart: vec![apart("apart")], ..report() }),
+        ("taken", Report { taken: vec![samples::taken(&of("taken"))], ..report() }),
+        ("forgotten", Report { forgotten: vec![samples::forgotten(&of("forgotten"))], ..report() }),
+        ("apart", Report { apart: vec![samples::apart(&of("apart"))], ..report() }),
     ];
     type List = fn(&mut checker::Verdict) -> &mut Vec<Landed>;
     let lists: [(&str, List); 9] = [

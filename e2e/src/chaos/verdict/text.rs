@@ -53,8 +53,7 @@ impl Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.faults(f)?;
-        let ended: usize = self.revived.values().sum();
-        writeln!(f, "  controllers that no longer led ended, and others: {ended} times")?;
+        writeln!(f, "  controllers that no longer led ended, and others: {} times", self.revived.len())?;
         self.failed()
             .try_for_each(|Ended { name, said }| writeln!(f, "  {name} ENDED BY ITSELF, after it said: {said}"))?;
         let reconciles: usize = self.report.reconciles.values().sum();
