@@ -18,6 +18,8 @@ mod work;
 mod writes;
 
 pub use record::{Event, Outcome, Record, Uid};
+#[cfg(test)]
+pub(crate) use report::samples;
 pub use report::{Apart, Cause, Forgotten, Gap, Overlap, Report, Taken, percentile};
 pub use writes::{Change, Handover, Labels, Landed, Object, Seen, Stages, Verdict, Write, Writes};
 
@@ -45,11 +47,6 @@ struct Generations {
 }
 
 impl Checker {
-    /// A checker that has seen nothing.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Takes in the next record. Times never go back.
     pub fn record(&mut self, record: Record) {
         let Record { at, event } = record;
