@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::{StreamExt as _, TryStreamExt as _, future::ready, stream};
 use k8s_openapi::{
     api::coordination::v1::Lease,
     apimachinery::pkg::apis::meta::v1::MicroTime,
@@ -21,7 +21,7 @@ use kube::{
     core::PartialObjectMeta,
     runtime::{
         WatchStreamExt as _,
-        watcher::{self, Event, watcher},
+        watcher::{self, watcher},
     },
 };
 use ringside_ring::{
@@ -155,15 +155,8 @@ impl Acknowledger {
         let objects: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), resource);
         let (client, labels, resource) = (client.clone(), Arc::new(labels.clone()), resource.clone());
         let config = watcher::Config::default().labels(&labels.drain);
-        let drained = watcher(objects, config).default_backoff().filter_map(|event| async move {
-            match event {
-                Ok(Event::Apply(object) | Event::InitApply(object)) => Some(object),
-                Ok(_) => None,
-                Err(error) => {
-                    tracing::warn!(%error, "can't watch for drained objects; trying again");
-                    None
-                }
-            }
+        let drained = watcher(objects, config).default_backoff().applied_objects().filter_map(|object| {
+            ready(object.inspect_err(|error| tracing::warn!(%error, "can't watch for drained objects")).ok())
         });
         let lets_go = Arc::new(lets_go);
         let acknowledging = drained.for_each_concurrent(ACKNOWLEDGEMENTS, move |object| {

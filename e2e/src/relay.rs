@@ -63,11 +63,10 @@ pub enum Offer {
 
 impl Offer {
     fn protocols(self) -> Vec<Vec<u8>> {
-        let names: &[&str] = match self {
-            Self::Http1 => &["http/1.1"],
-            Self::Both => &["h2", "http/1.1"],
-        };
-        names.iter().map(|name| name.as_bytes().to_vec()).collect()
+        match self {
+            Self::Http1 => vec![b"http/1.1".to_vec()],
+            Self::Both => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        }
     }
 }
 

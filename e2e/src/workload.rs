@@ -1,7 +1,6 @@
 //! Objects, and steady changes to them.
 
 use std::{
-    fmt::Debug,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -10,16 +9,12 @@ use std::{
 };
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::{
-    NamespaceResourceScope,
-    api::core::v1::{ConfigMap, Secret},
-};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
-use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, timeout};
 use tokio_util::task::AbortOnDropHandle;
@@ -79,35 +74,29 @@ impl Workload {
 
     /// Creates the objects.
     pub async fn create(&self, client: &Client) -> kube::Result<()> {
-        let api = self.api(client);
-        stream::iter(0..self.objects)
-            .map(|index| {
-                let (api, website) = (api.clone(), self.website(index));
-                async move { api.create(&PostParams::default(), &website).await.map(drop) }
-            })
-            .buffer_unordered(CONCURRENT_WRITES)
-            .try_collect()
-            .await
+        let (api, params) = (&self.api(client), &PostParams::default());
+        self.each(|index| async move { api.create(params, &self.website(index)).await }).await.map(drop)
     }
 
-    /// Deletes all objects and what they control: no garbage collector need be there.
+    /// Deletes all objects, and all ConfigMaps and Secrets beside them: no garbage collector need be there for their children.
     pub async fn delete(&self, client: &Client) -> kube::Result<()> {
-        self.api(client).delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
-        delete_children::<ConfigMap>(client, &self.namespace).await?;
-        delete_children::<Secret>(client, &self.namespace).await
+        let (params, all, namespace) = (DeleteParams::default(), ListParams::default(), &self.namespace);
+        self.api(client).delete_collection(&params, &all).await?;
+        Api::<ConfigMap>::namespaced(client.clone(), namespace).delete_collection(&params, &all).await?;
+        Api::<Secret>::namespaced(client.clone(), namespace).delete_collection(&params, &all).await.map(drop)
     }
 
     /// Changes each object once, to a new generation, and returns what was written.
     pub async fn change_all(&self, client: &Client) -> kube::Result<Vec<Website>> {
-        let api = self.api(client);
-        stream::iter(0..self.objects)
-            .map(|index| {
-                let (api, name) = (api.clone(), self.name(index));
-                async move { change(&api, &name, "the last change").await }
-            })
-            .buffer_unordered(CONCURRENT_WRITES)
-            .try_collect()
-            .await
+        let api = &self.api(client);
+        self.each(|index| async move { change(api, &self.name(index), "the last change").await }).await
+    }
+
+    async fn each<F>(&self, write: impl Fn(usize) -> F) -> kube::Result<Vec<Website>>
+    where
+        F: Future<Output = kube::Result<Website>>,
+    {
+        stream::iter((0..self.objects).map(write)).buffer_unordered(CONCURRENT_WRITES).try_collect().await
     }
 
     /// Starts to change one object after the other, by chance, each time to a new generation, until one can't be changed.
@@ -175,20 +164,6 @@ impl Updates {
         // Aborted is how it ends; anything else is a request that failed before.
         self.changing.await.unwrap_or(Ok(()))
     }
-}
-
-/// Deletes what any object of the namespace controls.
-async fn delete_children<K>(client: &Client, namespace: &str) -> kube::Result<()>
-where
-    K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
-{
-    let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    let all = api.list(&ListParams::default()).await?;
-    let children = all.items.iter().filter(|one| !one.owner_references().is_empty());
-    for name in children.map(ResourceExt::name_any) {
-        api.delete(&name, &DeleteParams::default()).await?;
-    }
-    Ok(())
 }
 
 async fn change(api: &Api<Website>, name: &str, content: &str) -> kube::Result<Website> {

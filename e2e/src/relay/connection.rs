@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::TryFutureExt as _;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::{body::Incoming, service::service_fn};
@@ -42,17 +43,12 @@ impl Connections {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let serving = self.clone().serve(stream);
+                    let serving = self.clone().connection(stream);
+                    let serving = serving.map_err(|error| tracing::debug!(%error, "a connection to the relay broke"));
                     tokio::spawn(self.ended.clone().run_until_cancelled_owned(serving));
                 }
                 Err(error) => tracing::warn!(%error, "the relay can't accept a connection"),
             }
-        }
-    }
-
-    async fn serve(self, stream: TcpStream) {
-        if let Err(error) = self.connection(stream).await {
-            tracing::debug!(%error, "a connection to the relay ended with an error");
         }
     }
 

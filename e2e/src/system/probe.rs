@@ -28,18 +28,15 @@ pub(crate) async fn until_ready(process: &Process, admin_port: u16) -> Result<()
     let what = format!("{} is ready", process.name());
     let ready = eventually(&what, START_DEADLINE, || async {
         if process.check_running().is_err() {
-            return Ok(false);
+            return Ok(());
         }
         let asked = probe::ask((Ipv4Addr::LOCALHOST, admin_port).into(), Probe::Ready, ANSWER_DEADLINE).await;
-        asked.map(|()| true).map_err(|error| error.to_string())
+        asked.map_err(|error| error.to_string())
     });
-    let outcome = ready.await.map_err(|source| SystemError::NotReady {
+    ready.await.map_err(|source| SystemError::NotReady {
         name: process.name().to_owned(),
         source,
         tail: process.log_tail(),
-    });
-    if !outcome? {
-        process.check_running()?;
-    }
-    Ok(())
+    })?;
+    Ok(process.check_running()?)
 }

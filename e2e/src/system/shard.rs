@@ -6,8 +6,6 @@ use std::{
     process::Command,
 };
 
-use anyhow::Context as _;
-
 use super::{Base, Ended, SystemError, WayIn, operator, until_ready};
 use crate::{
     checker::Event,
@@ -35,10 +33,7 @@ impl Shard {
     pub(super) async fn start(base: &Base, name: &str, options: &[&str], url: &str) -> Result<Self, SystemError> {
         let Base { settings, place, plane, .. } = base;
         let identity = base.pod(name).await?;
-        let line = match settings.lines {
-            true => Some(Line::to(plane.control_plane.address()).await.context("lay a line")?),
-            false => None,
-        };
+        let line = Line::where_wanted(settings.lines, plane.control_plane.address()).await?;
         let by_line = line.as_ref().map(|line| format!("https://{}", line.address()));
         identity.connect_to(&plane.control_plane, by_line.as_deref().unwrap_or(url))?;
         let mut command = Command::new(&plane.ringside.proxy);

@@ -47,10 +47,7 @@ impl Sharder {
         let name = identity.pod();
         let port = || free_port().context("find a free port");
         let (webhook_port, admin_port) = (port()?, port()?);
-        let line = match plane.settings.lines {
-            true => Some(Line::to((Ipv4Addr::LOCALHOST, webhook_port).into()).await.context("lay a line")?),
-            false => None,
-        };
+        let line = Line::where_wanted(plane.settings.lines, (Ipv4Addr::LOCALHOST, webhook_port).into()).await?;
         let answers = line.as_ref().map_or(webhook_port, |line| line.address().port());
         let told_port = if plane.settings.webhook { answers } else { NOBODY };
         let mut command = Command::new(&plane.ringside.sharder);

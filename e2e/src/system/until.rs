@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt as _};
-use ringside_ring::Controller;
+use ringside_ring::{Controller, cluster_ring::ClusterRingStatus};
 
 use super::{System, SystemError, install};
 use crate::{checker::Checker, eventually::eventually, observer::Picture, workload::Workload};
@@ -33,12 +33,23 @@ impl System {
 
     /// Waits until the sharder counts so many shards, whoever they are.
     pub async fn until_counted_are(&self, shards: usize, within: Duration) -> Result<(), SystemError> {
-        install::until_available(&self.base.plane.control_plane.client(), &self.base.place.ring, shards, within).await
+        let counted = |status: &ClusterRingStatus| usize::try_from(status.available_shards) == Ok(shards);
+        self.until_ring(&format!("the sharder counts {shards} shards"), within, counted).await
     }
 
     /// Waits until the ring says that the API server fences it, with all of its shards.
     pub async fn until_fenced(&self, within: Duration) -> Result<(), SystemError> {
-        install::until_fenced(&self.base.plane.control_plane.client(), &self.base.place.ring, within).await
+        let fenced = |status: &ClusterRingStatus| install::is_true(status, "Fenced");
+        self.until_ring("the API server's fence is in place", within, fenced).await
+    }
+
+    async fn until_ring(
+        &self,
+        what: &str,
+        within: Duration,
+        reached: impl Fn(&ClusterRingStatus) -> bool,
+    ) -> Result<(), SystemError> {
+        install::until(&self.control_plane().client(), &self.base.place.ring, what, within, reached).await
     }
 
     /// Creates the objects once the sharder counts the shards, and waits until each shard has its share and all of them
