@@ -5,6 +5,7 @@ mod requests;
 mod shards;
 mod writes;
 
+pub(crate) use event::Event;
 pub use requests::{Request, Requests};
 pub use shards::{Heard, Holder, heard};
 
@@ -68,7 +69,11 @@ pub fn pod(event: &Value) -> Option<&str> {
 }
 
 /// Hands each whole line of the log from `offset` on to `take`, which says what is wrong with it. Returns where they end.
-fn lines(path: &Path, mut offset: u64, mut take: impl FnMut(&[u8]) -> Result<(), String>) -> anyhow::Result<u64> {
+pub(crate) fn lines(
+    path: &Path,
+    mut offset: u64,
+    mut take: impl FnMut(&[u8]) -> Result<(), String>,
+) -> anyhow::Result<u64> {
     let mut log = File::open(path).map_err(failed("open", path))?;
     log.seek(SeekFrom::Start(offset)).map_err(failed("read", path))?;
     let mut log = BufReader::new(log);

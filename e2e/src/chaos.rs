@@ -96,7 +96,7 @@ pub async fn hold(terms: &Terms) -> Result<Verdict> {
     let mut run = begin(terms, settings.clone()).await?;
     let outcome = carry_out(&mut run, &schedule(terms), &settings).await;
     if outcome.as_ref().map_or(true, |verdict| !verdict.is_clean()) {
-        say(&format!("logs: {:?}", run.system().keep_logs()));
+        say(&format!("logs: {:?}", run.system.keep_logs()));
     }
     outcome
 }
@@ -129,7 +129,6 @@ async fn begin(terms: &Terms, settings: Settings) -> Result<Run> {
         seed: terms.seed,
     };
     let mut system = System::start(settings).await?;
-    system.monitor().keep_journal();
     let ring = system.start_sharding(SHARDERS).await?;
     for number in 0..terms.shards {
         system.add_shard(&shard(number)).await?;
@@ -145,7 +144,7 @@ async fn begin(terms: &Terms, settings: Settings) -> Result<Run> {
     };
     let mut run = Run::new(system, other_api_server, ring, workload);
     faults::until_protected(&mut run).await?;
-    say(&format!("{:>7.1} s  it has begun", run.system().monitor().now().as_secs_f64()));
+    say(&format!("{:>7.1} s  it has begun", run.system.monitor().now().as_secs_f64()));
     Ok(run)
 }
 

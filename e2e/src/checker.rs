@@ -18,8 +18,10 @@ mod work;
 mod writes;
 
 pub use record::{Event, Outcome, Record, Uid};
+#[cfg(test)]
+pub(crate) use report::samples;
 pub use report::{Apart, Cause, Forgotten, Gap, Overlap, Report, Taken, percentile};
-pub use writes::{Change, Child, Handover, Labels, Landed, Lost, Object, Seen, Stages, Verdict, Write, Writes};
+pub use writes::{Change, Handover, Labels, Landed, Object, Seen, Stages, Verdict, Write, Writes};
 
 /// Takes in records in the order of their times and keeps what the verdict needs.
 #[derive(Debug, Default)]
@@ -45,11 +47,6 @@ struct Generations {
 }
 
 impl Checker {
-    /// A checker that has seen nothing.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Takes in the next record. Times never go back.
     pub fn record(&mut self, record: Record) {
         let Record { at, event } = record;

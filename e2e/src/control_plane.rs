@@ -10,7 +10,6 @@ mod audit;
 mod commands;
 mod credentials;
 mod history;
-mod lag;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -18,12 +17,12 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{Api, Client};
 use ringside_ring::cluster_ring::GroupResource;
 
-pub use self::{admin::client_of, another::AnotherApiServer, lag::Lag};
+pub use self::{admin::client_of, another::AnotherApiServer};
 use self::{commands::Layout, credentials::Credentials};
 use crate::{
     eventually::eventually,
@@ -34,15 +33,15 @@ use crate::{
     toolchain::{self, ControlPlanePrograms},
 };
 
+/// What an API server asks etcd by that can be held in the past.
+pub type Lag = Line;
+
 /// For each of the API server and the controller manager. Two seconds is usual; a loaded machine with many of them at once
 /// needs longer.
 pub const START_DEADLINE: Duration = Duration::from_secs(120);
 
 /// A port can be taken by another process between its choice and its use. Each attempt chooses new ones.
 const START_ATTEMPTS: usize = 5;
-
-/// After SIGKILL the kernel only has to free the memory.
-const KILL_DEADLINE: Duration = Duration::from_secs(20);
 
 /// The name of the node, where there is one.
 pub const NODE: &str = "node";
@@ -108,14 +107,11 @@ impl ControlPlane {
         };
         let credentials = credentials::write(&layout)?;
         audit::write_policy(&layout, &options)?;
-        let kubeconfig = admin::kubeconfig(&layout.url(), &credentials.ca, &credentials.admin_token, "default");
-        admin::write(&layout.kubeconfig(), &kubeconfig)?;
-        let client = admin::client(&kubeconfig).await?;
+        let kubeconfig = layout.kubeconfig();
+        admin::write(&kubeconfig, &layout.url(), &credentials.ca, &credentials.admin_token, "default")?;
+        let client = client_of(&kubeconfig).await?;
         let etcd = spawn("etcd", &commands::etcd(&programs, &layout), &layout)?;
-        let line_to_etcd = match options.line_to_etcd {
-            true => Some(Line::to(layout.etcd()).await.context("find a free port")?),
-            false => None,
-        };
+        let line_to_etcd = Line::where_wanted(options.line_to_etcd, layout.etcd()).await?;
         let mut control_plane = Self {
             controller_manager: None,
             api_server: None,
@@ -157,7 +153,7 @@ impl ControlPlane {
 
     /// Writes a kubeconfig for the bearer of `token`, whose work is in `namespace`. It holds all that it needs.
     pub fn write_kubeconfig(&self, path: &Path, token: &str, namespace: &str) -> anyhow::Result<()> {
-        admin::write(path, &admin::kubeconfig(&self.url(), &self.credentials.ca, token, namespace))
+        admin::write(path, &self.url(), &self.credentials.ca, token, namespace)
     }
 
     /// Where the API server answers, as `https://127.0.0.1:PORT`.
@@ -193,8 +189,7 @@ impl ControlPlane {
 
     /// Lets etcd forget the states before a resourceVersion, so that asking for one is answered with 410.
     pub async fn forget_before(&self, resource_version: &str) -> anyhow::Result<()> {
-        let forgotten = history::forget(self.layout.etcd_client_port, resource_version).await;
-        forgotten.map_err(|error| anyhow!("compact etcd: {error}"))
+        history::forget(self.layout.etcd_client_port, resource_version).await.context("compact etcd")
     }
 
     /// The line by which the API server asks etcd, where [`Options::line_to_etcd`] says so.
@@ -229,8 +224,7 @@ impl ControlPlane {
     /// Kills the API server; etcd and the controller manager go on.
     pub async fn stop_api_server(&mut self) -> anyhow::Result<()> {
         if let Some(api_server) = self.api_server.take() {
-            api_server.kill()?;
-            api_server.wait(KILL_DEADLINE).await?;
+            api_server.end().await?;
         }
         Ok(())
     }
@@ -251,15 +245,8 @@ impl ControlPlane {
         let manager = spawn("kube-controller-manager", &command, &self.layout)?;
         // The first thing that users of a cluster can see of it: Pods need the account.
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client(), "default");
-        let ready = eventually("the ServiceAccount `default`", START_DEADLINE, || async {
-            if manager.check_running().is_err() {
-                return Ok(false);
-            }
-            accounts.get("default").await.map(|_| true).map_err(|error| error.to_string())
-        });
-        if !ready.await? {
-            manager.check_running()?;
-        }
+        until(&[&manager], "the ServiceAccount `default`", || async { accounts.get("default").await.map(drop) })
+            .await?;
         self.controller_manager = Some(manager);
         Ok(())
     }
@@ -267,18 +254,27 @@ impl ControlPlane {
 
 /// Waits until an API server is ready, while all of these run.
 async fn until_ready(client: &Client, processes: &[&Process]) -> anyhow::Result<()> {
+    until(processes, "the API server is ready", || async {
+        let request = http::Request::get("/readyz").body(Vec::new()).map_err(kube::Error::HttpError)?;
+        client.request_text(request).await.map(drop)
+    })
+    .await
+}
+
+/// Waits until the probe succeeds, while all of these run.
+async fn until<F>(processes: &[&Process], what: &str, probe: impl Fn() -> F) -> anyhow::Result<()>
+where
+    F: Future<Output = kube::Result<()>>,
+{
     let running = || processes.iter().try_for_each(|process| process.check_running());
-    let ready = eventually("the API server is ready", START_DEADLINE, || async {
-        if running().is_err() {
-            return Ok(false);
+    let ready = eventually(what, START_DEADLINE, || async {
+        match running() {
+            Ok(()) => probe().await.map_err(|error| error.to_string()),
+            Err(_) => Ok(()),
         }
-        let request = http::Request::get("/readyz").body(Vec::new()).map_err(|error| error.to_string())?;
-        client.request_text(request).await.map(|_| true).map_err(|error| error.to_string())
     });
-    if !ready.await? {
-        running()?;
-    }
-    Ok(())
+    ready.await?;
+    Ok(running()?)
 }
 
 /// Whether a server found its port taken.

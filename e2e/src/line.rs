@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::Context as _;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{
@@ -42,18 +43,17 @@ pub enum Passing {
 #[derive(Debug)]
 pub struct Line {
     address: SocketAddr,
-    server: watch::Sender<SocketAddr>,
-    passing: watch::Sender<Passing>,
-    hindered: Arc<AtomicUsize>,
-    connections: Arc<AtomicUsize>,
+    shared: Arc<Shared>,
     _relaying: AbortOnDropHandle<()>,
 }
 
-/// One direction of one connection.
-struct Direction {
-    answers: bool,
-    passing: watch::Receiver<Passing>,
-    hindered: Arc<AtomicUsize>,
+/// What a line and its connections share.
+#[derive(Debug)]
+struct Shared {
+    server: watch::Sender<SocketAddr>,
+    passing: watch::Sender<Passing>,
+    hindered: AtomicUsize,
+    connections: AtomicUsize,
 }
 
 impl Line {
@@ -61,12 +61,16 @@ impl Line {
     pub async fn to(server: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let (passing, passes) = watch::channel(Passing::Everything);
-        let (server, leads) = watch::channel(server);
-        let (hindered, connections) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
-        let relaying = relay(listener, leads, passes, hindered.clone(), connections.clone());
-        let relaying = AbortOnDropHandle::new(tokio::spawn(relaying));
-        Ok(Self { address, server, passing, hindered, connections, _relaying: relaying })
+        let (server, passing) = (watch::Sender::new(server), watch::Sender::new(Passing::Everything));
+        let (hindered, connections) = <(AtomicUsize, AtomicUsize)>::default();
+        let shared = Arc::new(Shared { server, passing, hindered, connections });
+        let relaying = AbortOnDropHandle::new(tokio::spawn(relay(listener, shared.clone())));
+        Ok(Self { address, shared, _relaying: relaying })
+    }
+
+    /// The same where it is wanted.
+    pub(crate) async fn where_wanted(wanted: bool, server: SocketAddr) -> anyhow::Result<Option<Self>> {
+        Ok(if wanted { Some(Self::to(server).await.context("lay a line")?) } else { None })
     }
 
     /// Where it begins.
@@ -76,67 +80,69 @@ impl Line {
 
     /// From now on this passes.
     pub fn set(&self, passing: Passing) {
-        self.passing.send_replace(passing);
+        self.shared.passing.send_replace(passing);
+    }
+
+    /// From now on only questions pass. An API server that asks etcd by it knows nothing newer, and answers what it may answer
+    /// from memory with the past: not for longer than etcd's clients wait for a sign of life, which is 30 s (`keepaliveTime` of
+    /// k8s.io/apiserver).
+    pub fn hold(&self) {
+        self.set(Passing::Questions);
+    }
+
+    /// Everything passes again, what waited too.
+    pub fn release(&self) {
+        self.set(Passing::Everything);
     }
 
     /// From now on it leads to this server. Connections to another end.
     pub fn lead_to(&self, server: SocketAddr) {
-        self.server.send_if_modified(|leads| std::mem::replace(leads, server) != server);
+        self.shared.server.send_if_modified(|leads| std::mem::replace(leads, server) != server);
     }
 
     /// How many connections were made by it so far.
     pub fn connections(&self) -> usize {
-        self.connections.load(Ordering::Relaxed)
+        self.shared.connections.load(Ordering::Relaxed)
     }
 
     /// How many pieces came late, or had to wait, so far.
     pub fn hindered(&self) -> usize {
-        self.hindered.load(Ordering::Relaxed)
+        self.shared.hindered.load(Ordering::Relaxed)
     }
 }
 
-async fn relay(
-    listener: TcpListener,
-    server: watch::Receiver<SocketAddr>,
-    passing: watch::Receiver<Passing>,
-    hindered: Arc<AtomicUsize>,
-    connected: Arc<AtomicUsize>,
-) {
+async fn relay(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
-        let direction = |answers| Direction { answers, passing: passing.clone(), hindered: hindered.clone() };
-        connected.fetch_add(1, Ordering::Relaxed);
-        connections.spawn(connection(client, server.clone(), direction(false), direction(true)));
+        shared.connections.fetch_add(1, Ordering::Relaxed);
+        connections.spawn(connection(client, shared.clone()));
         while connections.try_join_next().is_some() {}
     }
 }
 
 /// Ends when either side does, or the line leads elsewhere.
-async fn connection(
-    client: TcpStream,
-    mut leads: watch::Receiver<SocketAddr>,
-    up: Direction,
-    down: Direction,
-) -> io::Result<()> {
+async fn connection(client: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
+    let mut leads = shared.server.subscribe();
     let server = *leads.borrow_and_update();
     let server = TcpStream::connect(server).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
     tokio::select! {
-        ended = up.pass(from_client, to_server) => ended,
-        ended = down.pass(from_server, to_client) => ended,
+        ended = shared.pass(false, from_client, to_server) => ended,
+        ended = shared.pass(true, from_server, to_client) => ended,
         _ = leads.changed() => Ok(()),
     }
 }
 
-impl Direction {
-    async fn pass(mut self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> io::Result<()> {
+impl Shared {
+    /// Passes one direction of a connection on: questions or answers.
+    async fn pass(&self, answers: bool, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> io::Result<()> {
         let mut piece = vec![0; PIECE];
         loop {
             // The end of a connection is told no sooner than what was sent before.
             let read = from.read(&mut piece).await.unwrap_or_default();
-            self.hinder().await;
+            self.hinder(answers).await;
             if read == 0 {
                 return Ok(());
             }
@@ -145,21 +151,20 @@ impl Direction {
     }
 
     /// Returns when it is time for what was read.
-    async fn hinder(&mut self) {
-        let passing = *self.passing.borrow();
-        let answers = self.answers;
+    async fn hinder(&self, answers: bool) {
         let waits = move |passing: &Passing| match passing {
             Passing::Everything | Passing::Late(_) => false,
             Passing::Questions => answers,
             Passing::Nothing => true,
         };
+        let passing = *self.passing.borrow();
         if let Passing::Late(by) = passing {
             self.hindered.fetch_add(1, Ordering::Relaxed);
             tokio::time::sleep(by).await;
         } else if waits(&passing) {
             self.hindered.fetch_add(1, Ordering::Relaxed);
             // It fails when the line is gone, and this with it.
-            let _ = self.passing.wait_for(|passing| !waits(passing)).await;
+            let _ = self.passing.subscribe().wait_for(|passing| !waits(passing)).await;
         }
     }
 }
@@ -191,25 +196,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waited_arrives_afterwards() {
-        let (line, mut client, mut server) = connected().await;
-        line.set(Passing::Nothing);
-        client.write_all(b"?").await.unwrap();
-        server.write_all(b"!").await.unwrap();
-        assert!(!arrives(&mut server, NOTHING).await && !arrives(&mut client, NOTHING).await);
-        line.set(Passing::Everything);
-        assert!(arrives(&mut server, SOON).await && arrives(&mut client, SOON).await);
-        assert_eq!(line.hindered(), 2);
-    }
-
-    #[tokio::test]
-    async fn questions_pass_alone() {
-        let (line, mut client, mut server) = connected().await;
-        line.set(Passing::Questions);
-        client.write_all(b"?").await.unwrap();
-        server.write_all(b"!").await.unwrap();
-        assert!(arrives(&mut server, SOON).await);
-        assert!(!arrives(&mut client, NOTHING).await);
+    async fn what_does_not_pass_arrives_afterwards() {
+        for (passing, asks, hindered) in [(Passing::Nothing, false, 2), (Passing::Questions, true, 1)] {
+            let (line, mut client, mut server) = connected().await;
+            line.set(passing);
+            client.write_all(b"?").await.unwrap();
+            server.write_all(b"!").await.unwrap();
+            assert_eq!(arrives(&mut server, if asks { SOON } else { NOTHING }).await, asks, "{passing:?}");
+            assert!(!arrives(&mut client, NOTHING).await, "{passing:?}");
+            line.set(Passing::Everything);
+            assert!((asks || arrives(&mut server, SOON).await) && arrives(&mut client, SOON).await, "{passing:?}");
+            assert_eq!(line.hindered(), hindered);
+        }
     }
 
     #[tokio::test]

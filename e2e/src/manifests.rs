@@ -12,13 +12,13 @@ use kube::{
     core::GroupVersionKind,
     discovery::{Scope, oneshot},
 };
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::json;
 
 use crate::{eventually::eventually, files::failed};
 
 /// The field manager of everything that the harness writes.
-pub const FIELD_MANAGER: &str = "ringside-e2e";
+const FIELD_MANAGER: &str = "ringside-e2e";
 
 /// A new resource is served within a second or so of its definition.
 const ESTABLISHED_DEADLINE: Duration = Duration::from_secs(30);
@@ -65,11 +65,13 @@ pub fn parse(text: &str) -> anyhow::Result<Vec<DynamicObject>> {
 
 /// Applies the objects in their order.
 pub async fn apply(client: &Client, objects: &[DynamicObject]) -> anyhow::Result<()> {
+    let parameters = PatchParams::apply(FIELD_MANAGER).force();
     for object in objects {
         let kind = object.types.as_ref().map(|types| types.kind.clone()).unwrap_or_default();
         let what = format!("{kind} {}", object.name_any());
         let refused = |error: kube::Error| anyhow!("apply {what}: {error}");
-        apply_to(&api_for(client, object).await?, object).await.map_err(refused)?;
+        let api = api_for(client, object).await?;
+        api.patch(&object.name_any(), &parameters, &Patch::Apply(object)).await.map_err(refused)?;
         if kind == "ClusterRole" {
             aggregate_roles(client).await.map_err(refused)?;
         }
@@ -100,11 +102,8 @@ pub async fn aggregate_roles(client: &Client) -> kube::Result<()> {
 
 /// Applies a resource definition and waits until the resource is served.
 pub async fn define(client: &Client, definition: &CustomResourceDefinition) -> anyhow::Result<()> {
-    let name = definition.name_any();
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let applied = apply_to(&api, definition).await;
-    applied.with_context(|| format!("apply CustomResourceDefinition {name}"))?;
-    served(client, &name).await
+    apply(client, &[serde_json::from_value(serde_json::to_value(definition)?)?]).await?;
+    served(client, &definition.name_any()).await
 }
 
 /// Waits until a resource is served whose definition somebody applies.
@@ -119,14 +118,6 @@ pub async fn served(client: &Client, definition: &str) -> anyhow::Result<()> {
     })
     .await?;
     Ok(())
-}
-
-async fn apply_to<K>(api: &Api<K>, object: &K) -> kube::Result<()>
-where
-    K: Clone + std::fmt::Debug + Serialize + serde::de::DeserializeOwned + kube::Resource,
-{
-    let parameters = PatchParams::apply(FIELD_MANAGER).force();
-    api.patch(&object.name_any(), &parameters, &Patch::Apply(object)).await.map(drop)
 }
 
 /// Returns the API where an object belongs.

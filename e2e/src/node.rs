@@ -27,10 +27,7 @@ use self::{
     images::Archive,
     namespaces::{ADDRESS, Namespaces},
 };
-pub use self::{
-    images::GUEST,
-    requirements::{Missing, Requirements},
-};
+pub use self::{images::GUEST, requirements::Requirements};
 use crate::{
     control_plane::{self, ControlPlane, NODE, START_DEADLINE},
     eventually::eventually,

@@ -9,19 +9,19 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::{StreamExt as _, TryStreamExt as _, future::ready, stream};
 use k8s_openapi::{
-    api::coordination::v1::{Lease, LeaseSpec},
+    api::coordination::v1::Lease,
     apimachinery::pkg::apis::meta::v1::MicroTime,
     jiff::{SignedDuration, Timestamp},
 };
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
+    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
     core::PartialObjectMeta,
     runtime::{
         WatchStreamExt as _,
-        watcher::{self, Event, watcher},
+        watcher::{self, watcher},
     },
 };
 use ringside_ring::{
@@ -70,35 +70,31 @@ impl PlainShard {
         duration: Duration,
     ) -> kube::Result<Self> {
         let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-        let lease = Lease {
-            metadata: ObjectMeta {
-                name: Some(name.to_string()),
-                labels: Some([(ring.kind().names().lease_label.to_owned(), ring.name().to_owned())].into()),
-                ..ObjectMeta::default()
-            },
-            spec: Some(LeaseSpec {
-                holder_identity: Some(name.to_string()),
-                lease_duration_seconds: Some(i32::try_from(duration.as_secs()).unwrap_or(i32::MAX)),
-                renew_time: Some(MicroTime(Timestamp::now())),
-                ..LeaseSpec::default()
-            }),
-        };
+        let metadata = json!({"name": name.as_str(), "labels": {ring.kind().names().lease_label: ring.name()}});
+        let seconds = i32::try_from(duration.as_secs()).unwrap_or(i32::MAX);
+        let now = MicroTime(Timestamp::now());
+        let spec = json!({"holderIdentity": name.as_str(), "leaseDurationSeconds": seconds, "renewTime": now});
+        let lease =
+            serde_json::from_value(json!({"metadata": metadata, "spec": spec})).map_err(kube::Error::SerdeError)?;
         leases.create(&PostParams::default(), &lease).await?;
-        let clock = Clock::default();
-        let renewing = renew(&leases, name, duration, &clock);
-        Ok(Self { name: name.clone(), leases, duration, clock, renewing })
+        Ok(Self::of(leases, name, duration))
     }
 
     /// Takes the Lease that a shard of its name has released, as in a Pod that is made again, and renews it from then on. Waits
     /// while the sharder holds it.
     pub async fn rejoin(client: &Client, namespace: &str, name: &ShardName, duration: Duration) -> kube::Result<Self> {
-        let (leases, clock) = (Api::<Lease>::namespaced(client.clone(), namespace), Clock::default());
+        let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
         while holder(leases.get(name.as_str()).await?.spec.as_ref()) == Some(SHARDER_HOLDER) {
             tokio::time::sleep(duration / RENEWALS).await;
         }
-        write(&leases, name, name.as_str(), &clock).await?;
+        write(&leases, name, name.as_str(), &Clock::default()).await?;
+        Ok(Self::of(leases, name, duration))
+    }
+
+    fn of(leases: Api<Lease>, name: &ShardName, duration: Duration) -> Self {
+        let clock = Clock::default();
         let renewing = renew(&leases, name, duration, &clock);
-        Ok(Self { name: name.clone(), leases, duration, clock, renewing })
+        Self { name: name.clone(), leases, duration, clock, renewing }
     }
 
     /// Its name.
@@ -159,15 +155,8 @@ impl Acknowledger {
         let objects: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), resource);
         let (client, labels, resource) = (client.clone(), Arc::new(labels.clone()), resource.clone());
         let config = watcher::Config::default().labels(&labels.drain);
-        let drained = watcher(objects, config).default_backoff().filter_map(|event| async move {
-            match event {
-                Ok(Event::Apply(object) | Event::InitApply(object)) => Some(object),
-                Ok(_) => None,
-                Err(error) => {
-                    tracing::warn!(%error, "can't watch for drained objects; trying again");
-                    None
-                }
-            }
+        let drained = watcher(objects, config).default_backoff().applied_objects().filter_map(|object| {
+            ready(object.inspect_err(|error| tracing::warn!(%error, "can't watch for drained objects")).ok())
         });
         let lets_go = Arc::new(lets_go);
         let acknowledging = drained.for_each_concurrent(ACKNOWLEDGEMENTS, move |object| {

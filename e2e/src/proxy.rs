@@ -1,14 +1,14 @@
-//! A proxy alone, as a process beside a control plane: for what shows without a sharder and controllers.
+//! A proxy, as a process: beside a control plane alone, for what shows without a sharder and controllers, or in a shard.
 
 use std::{
     fs,
-    net::Ipv4Addr,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use kube::Client;
 use ringside_runtime::{
     admin::Probe,
@@ -17,9 +17,9 @@ use ringside_runtime::{
 
 use crate::{
     control_plane::{START_DEADLINE, client_of},
-    eventually::eventually,
     ports::free_port,
     process::Process,
+    system::until_ready,
 };
 
 /// So soon a probe is answered by who can: a kubelet waits no longer, either.
@@ -47,38 +47,51 @@ pub struct Proxy {
     pub admin_port: u16,
     /// The folder with what a controller is given.
     pub access: PathBuf,
+    command: Command,
 }
 
 impl Proxy {
     /// Starts one, with access folder and log in `folder`. What runs the program, how it reaches the API server, and what
     /// is out of the ordinary, is said by `command`.
     pub fn start(mut command: Command, identity: Identity<'_>, folder: &Path) -> anyhow::Result<Self> {
+        // What uses it here is seldom a controller that watches.
+        command.arg("--controller=always");
+        Self::start_with_access(command, identity, folder, folder.join(format!("{}.access", identity.shard)))
+    }
+
+    /// The same for a controller that watches, with this access folder.
+    pub(crate) fn start_with_access(
+        mut command: Command,
+        identity: Identity<'_>,
+        folder: &Path,
+        access: PathBuf,
+    ) -> anyhow::Result<Self> {
         let Identity { ring, shard, namespace } = identity;
-        let access = folder.join(format!("{shard}.access"));
         fs::create_dir_all(&access).context("prepare the start of a proxy")?;
         let port = || free_port().context("prepare the start of a proxy");
         let (port, admin_port) = (port()?, port()?);
         command.args(["--ring", ring, "--shard-name", shard, "--lease-namespace", namespace]);
-        // What uses it here is seldom a controller that watches.
-        command.arg("--controller=always");
         command.arg("--access-dir").arg(&access);
         command.args([format!("--listen=127.0.0.1:{port}"), format!("--admin-listen=127.0.0.1:{admin_port}")]);
-        let process = Process::spawn(shard, &command, &folder.join(format!("{shard}-proxy.log")))?;
-        Ok(Self { process, port, admin_port, access })
+        let name = format!("{shard}-proxy");
+        let process = Process::spawn(&name, &command, &folder.join(format!("{name}.log")))?;
+        Ok(Self { process, port, admin_port, access, command })
+    }
+
+    /// Starts it once more, where it has ended.
+    pub(crate) fn start_again(&mut self) -> anyhow::Result<()> {
+        self.process = Process::spawn(self.process.name(), &self.command, self.process.log())?;
+        Ok(())
+    }
+
+    /// Where its controller connects to.
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
     /// Waits until it knows its ring and holds its Lease.
     pub async fn until_ready(&self) -> anyhow::Result<()> {
-        let address = (Ipv4Addr::LOCALHOST, self.admin_port).into();
-        let ready = eventually("the proxy is ready", START_DEADLINE, || async {
-            if let Err(ended) = self.process.check_running() {
-                return Ok(Err(ended));
-            }
-            probe::ask(address, Probe::Ready, START_DEADLINE).await.map(Ok).map_err(|error| error.to_string())
-        });
-        let ready =
-            ready.await.map_err(|source| anyhow!("{source}; the end of its log:\n{}", self.process.log_tail()))?;
-        Ok(ready?)
+        Ok(until_ready(&self.process, self.admin_port).await?)
     }
 
     /// Whether it knows its ring and holds its Lease.

@@ -12,13 +12,12 @@ mod hindrance;
 mod holds;
 mod record;
 mod script;
-mod stand_in;
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::HashMap,
     net::{Ipv4Addr, SocketAddr},
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::Ordering},
 };
 
 use http::{HeaderValue, Response, request::Parts};
@@ -26,16 +25,18 @@ use rustls::{
     ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::AbortOnDropHandle,
+};
 
 use self::{
     connection::Connections,
     forward::Forward,
     holds::Hold,
     record::{Records, locked},
-    stand_in::StandIn,
 };
 pub use self::{
     forward::Passing,
@@ -62,56 +63,42 @@ pub enum Offer {
 
 impl Offer {
     fn protocols(self) -> Vec<Vec<u8>> {
-        let names: &[&str] = match self {
-            Self::Http1 => &["http/1.1"],
-            Self::Both => &["h2", "http/1.1"],
-        };
-        names.iter().map(|name| name.as_bytes().to_vec()).collect()
+        match self {
+            Self::Http1 => vec![b"http/1.1".to_vec()],
+            Self::Both => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        }
     }
 }
 
 /// A running relay. It ends, with all its connections, when it is dropped.
-#[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
     rules: Arc<Rules>,
-    accepting: JoinHandle<()>,
     ended: CancellationToken,
+    _accepting: AbortOnDropHandle<()>,
     _connections: DropGuard,
 }
 
 /// What came, and what becomes of what comes.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Rules {
     records: Records,
-    scripts: Marked<Script>,
+    /// What was said of requests, by their mark.
+    marked: Mutex<HashMap<String, Rule>>,
     /// The answer to requests without a script of their own.
     others: Mutex<Option<Script>>,
-    routes: Marked<Forward>,
-    holds: Marked<Arc<Hold>>,
     /// The resource, as a part of the path, and what becomes of requests for it.
     hindrance: Mutex<Option<(String, Hindrance)>>,
-    stand_in: Mutex<Option<StandIn>>,
+    /// Who is asked before the API server; none where the API server is to answer.
+    stand_in: Mutex<Option<Arc<dyn Fn(&Parts) -> Option<Response<Passing>> + Send + Sync>>>,
 }
 
-/// What was said of requests, by their mark.
-#[derive(Debug)]
-struct Marked<T>(Mutex<HashMap<String, T>>);
-
-impl<T> Default for Marked<T> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<T: Clone> Marked<T> {
-    fn set(&self, mark: &str, what: T) {
-        locked(&self.0).insert(mark.to_owned(), what);
-    }
-
-    fn of(&self, mark: &str) -> Option<T> {
-        locked(&self.0).get(mark).cloned()
-    }
+/// What becomes of requests with one mark.
+#[derive(Clone, Default)]
+struct Rule {
+    script: Option<Script>,
+    route: Option<Forward>,
+    hold: Option<Arc<Hold>>,
 }
 
 impl Relay {
@@ -153,8 +140,8 @@ impl Relay {
         let address = listener.local_addr()?;
         let acceptor = TlsAcceptor::from(Arc::new(tls));
         let connections = Connections { acceptor, rules: rules.clone(), forward, mark, ended: ended.clone() };
-        let accepting = tokio::spawn(connections.accept(listener));
-        Ok(Self { address, rules, accepting, ended: ended.clone(), _connections: ended.drop_guard() })
+        let accepting = AbortOnDropHandle::new(tokio::spawn(connections.accept(listener)));
+        Ok(Self { address, rules, ended: ended.clone(), _accepting: accepting, _connections: ended.drop_guard() })
     }
 
     /// Where it answers.
@@ -167,54 +154,37 @@ impl Relay {
         format!("https://{}", self.address)
     }
 
-    /// What came with this mark since the last call, in the order of arrival. A body that is still under way is there as
-    /// far as it came.
-    pub fn take(&self, mark: &str) -> Vec<Recorded> {
-        self.rules.records.take(mark)
-    }
-
-    /// Whether something came with this mark since it was last taken.
-    pub fn has(&self, mark: &str) -> bool {
-        self.rules.records.has(mark)
-    }
-
-    /// Methods and targets of all that came without a mark: what the client asks of itself, and no test.
-    pub fn unmarked(&self) -> BTreeSet<(String, String)> {
-        self.rules.records.unmarked()
-    }
-
-    /// How many connections that came with this mark, and went on with another protocol, are open.
-    pub fn open(&self, mark: &str) -> usize {
-        self.rules.records.open(mark)
-    }
-
     /// From now on requests with this mark are answered so, and don't reach the API server.
     pub fn answer(&self, mark: &str, script: Script) {
-        self.rules.scripts.set(mark, script);
+        self.rule(mark, |rule| rule.script = Some(script));
     }
 
     /// From now on requests with this mark go to another API server, with the same certificate.
     pub fn send_on(&self, mark: &str, control_plane: &ControlPlane, to: &AnotherApiServer) -> anyhow::Result<()> {
         let forward = Forward::new(to.url(), &control_plane.ca_path(), self.ended.clone())?;
-        self.rules.routes.set(mark, forward);
+        self.rule(mark, |rule| rule.route = Some(forward));
         Ok(())
     }
 
     /// From now on requests with this mark wait here, read to their end, before they are sent on.
     pub fn hold(&self, mark: &str) {
-        locked(&self.rules.holds.0).entry(mark.to_owned()).or_default();
+        self.rule(mark, |rule| _ = rule.hold.get_or_insert_default());
     }
 
     /// How many requests with this mark wait.
     pub fn held(&self, mark: &str) -> usize {
-        self.rules.holds.of(mark).map_or(0, |hold| hold.waiting())
+        self.rule(mark, |rule| rule.hold.as_ref().map_or(0, |hold| hold.waiting.load(Ordering::Relaxed)))
     }
 
     /// Sends on all that wait with this mark; others that come don't wait.
     pub fn release(&self, mark: &str) {
-        if let Some(hold) = locked(&self.rules.holds.0).remove(mark) {
-            hold.release();
+        if let Some(hold) = self.rule(mark, |rule| rule.hold.take()) {
+            hold.released.cancel();
         }
+    }
+
+    fn rule<T>(&self, mark: &str, change: impl FnOnce(&mut Rule) -> T) -> T {
+        change(locked(&self.rules.marked).entry(mark.to_owned()).or_default())
     }
 
     /// From now on this becomes of requests for a resource, whatever they carry: of those with this part in their paths.
@@ -229,17 +199,11 @@ impl Relay {
 
     /// From now on this is asked first, whatever requests carry; what it does not answer passes on as before.
     pub fn ask_first(&self, answers: impl Fn(&Parts) -> Option<Response<Passing>> + Send + Sync + 'static) {
-        *locked(&self.rules.stand_in) = Some(StandIn::new(answers));
+        *locked(&self.rules.stand_in) = Some(Arc::new(answers));
     }
 
     /// From now on all other requests are answered so, as by an API server of an aggregated group.
     pub fn answer_others(&self, script: Script) {
         *locked(&self.rules.others) = Some(script);
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        self.accepting.abort();
     }
 }

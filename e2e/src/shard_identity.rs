@@ -6,10 +6,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use k8s_openapi::api::{
-    authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
-    core::v1::{Pod, ServiceAccount},
-};
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, PostParams},
@@ -42,14 +39,16 @@ impl ShardIdentity {
         dir: &Path,
     ) -> anyhow::Result<Self> {
         let client = control_plane.client();
-        let created = pods(&client, namespace)
-            .create(&PostParams::default(), &pod_object(service_account, pod)?)
-            .await
-            .with_context(|| format!("create the Pod {namespace}/{pod}"))?;
+        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+        let created = pods.create(&PostParams::default(), &pod_object(service_account, pod)?).await;
+        let created = created.with_context(|| format!("create the Pod {namespace}/{pod}"))?;
         let uid = created.uid().context("the API server's answer has no uid of the Pod")?;
         let accounts: Api<ServiceAccount> = Api::namespaced(client, namespace);
+        let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid});
+        let spec = json!({"audiences": [], "boundObjectRef": bound, "expirationSeconds": TOKEN_SECONDS});
+        let request = serde_json::from_value(json!({ "spec": spec }))?;
         let answer = accounts
-            .create_token_request(service_account, &PostParams::default(), &token_request(pod, &uid))
+            .create_token_request(service_account, &PostParams::default(), &request)
             .await
             .with_context(|| format!("request a token of the ServiceAccount {namespace}/{service_account}"))?;
         let token = answer.status.context("the API server's answer has no token")?.token;
@@ -87,16 +86,12 @@ impl ShardIdentity {
 
     /// Deletes the Pod, as happens after its containers have ended. Without a node it is gone at once.
     pub async fn delete(&self, client: &Client) -> anyhow::Result<()> {
-        let deleted = pods(client, &self.namespace).delete(&self.pod, &DeleteParams::default()).await;
+        let pods: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
+        let deleted = pods.delete(&self.pod, &DeleteParams::default()).await;
         deleted.map(drop).with_context(|| format!("delete the Pod {}/{}", self.namespace, self.pod))
     }
 }
 
-fn pods(client: &Client, namespace: &str) -> Api<Pod> {
-    Api::namespaced(client.clone(), namespace)
-}
-
-/// A Pod that nobody schedules: it stands for the processes that the harness runs.
 /// A Pod that every level of Pod Security admits, and no scheduler takes.
 fn pod_object(service_account: &str, name: &str) -> serde_json::Result<Pod> {
     serde_json::from_value(json!({
@@ -113,20 +108,4 @@ fn pod_object(service_account: &str, name: &str) -> serde_json::Result<Pod> {
             }],
         },
     }))
-}
-
-fn token_request(pod: &str, uid: &str) -> TokenRequest {
-    TokenRequest {
-        spec: TokenRequestSpec {
-            audiences: Vec::new(),
-            bound_object_ref: Some(BoundObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Pod".to_owned()),
-                name: Some(pod.to_owned()),
-                uid: Some(uid.to_owned()),
-            }),
-            expiration_seconds: Some(TOKEN_SECONDS),
-        },
-        ..TokenRequest::default()
-    }
 }

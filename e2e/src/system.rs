@@ -2,19 +2,16 @@
 //! behind it.
 
 mod children;
-mod error;
 mod install;
 mod kubelet;
 mod monitor;
-mod other_sharder;
-mod own_shard;
+mod operator;
 mod plane;
 mod probe;
 mod replicas;
 mod shard;
 mod sharder;
 mod shards;
-mod unsharded;
 mod until;
 
 use std::{
@@ -26,29 +23,32 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use self::unsharded::OPERATOR;
 pub use self::{
-    error::SystemError,
     kubelet::Ended,
     monitor::Monitor,
-    other_sharder::OtherSharder,
     plane::Plane,
     probe::metrics,
     shard::Shard,
     sharder::{Return, Sharder},
 };
-use self::{own_shard::OwnShard, plane::Place, unsharded::Unsharded};
+pub(crate) use self::{operator::OPERATOR, probe::until_ready};
+use anyhow::{Context as _, anyhow};
+use ringside_ring::{Ring, RingKind, RingLabels, RingName, cluster_ring::Fence};
+use tokio_util::task::AbortOnDropHandle;
+
+use self::{operator::Lone, plane::Place};
 use crate::{
     audit,
     checker::{Report, Verdict, Writes},
-    collector::{Collector, Recorder},
+    collector::Collector,
     control_plane::ControlPlane,
-    observer::Versions,
-    process::{Folder, keep_logs},
+    eventually::TimedOut,
+    observer,
+    process::{Folder, ProcessError, keep_logs},
+    shard_identity::ShardIdentity,
     toolchain::{self, built},
     wall_clock::WallClock,
 };
-use ringside_ring::{Ring, RingKind, RingLabels, RingName, cluster_ring::Fence};
 
 /// Where the shards' Pods are, as in the example manifests.
 pub const NAMESPACE: &str = "default";
@@ -58,6 +58,33 @@ pub const RING: &str = "websites";
 
 /// What the API server calls the sharder.
 pub const SHARDER_USER: &str = "system:serviceaccount:ringside-system:ringside-sharder";
+
+/// The operator's ServiceAccount in the example manifests.
+const SERVICE_ACCOUNT: &str = "website-controller";
+
+/// A system does not run as it should.
+#[derive(Debug, thiserror::Error)]
+pub enum SystemError {
+    /// What it is made of failed.
+    #[error(transparent)]
+    Other(#[from] anyhow::Error),
+    /// A process failed.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// A part does not get ready; the end of its log says more.
+    #[error("{source}; the end of the log of {name}:\n{tail}")]
+    NotReady {
+        /// The process.
+        name: String,
+        /// What was waited for.
+        source: TimedOut,
+        /// The end of its log.
+        tail: String,
+    },
+    /// What was waited for did not come about.
+    #[error(transparent)]
+    TimedOut(#[from] TimedOut),
+}
 
 /// How the parts are configured.
 #[derive(Clone, Debug)]
@@ -174,7 +201,7 @@ struct Base {
     place: Place,
     operator: PathBuf,
     collector: Collector,
-    recorder: Recorder,
+    monitor: Monitor,
     folder: Folder,
     lives: AtomicUsize,
     plane: Arc<Plane>,
@@ -186,17 +213,22 @@ impl Base {
     fn instance(&self, pod: &str) -> String {
         format!("{pod}.{}", self.lives.fetch_add(1, Ordering::Relaxed))
     }
+
+    /// Creates a Pod of the operator.
+    async fn pod(&self, name: &str) -> anyhow::Result<ShardIdentity> {
+        let (control_plane, namespace) = (&self.plane.control_plane, &self.place.namespace);
+        ShardIdentity::create(control_plane, namespace, SERVICE_ACCOUNT, name, self.folder.path()).await
+    }
 }
 
 /// A running system.
 pub struct System {
     // Dropped in this order: the control plane after all that use it.
     shards: Vec<Shard>,
-    own_shards: Vec<OwnShard>,
-    unsharded: Vec<Unsharded>,
-    monitor: Monitor,
+    /// Operators without a proxy.
+    lone: Vec<Lone>,
+    watches: Option<AbortOnDropHandle<()>>,
     ring: Option<RingName>,
-    versions: Option<Versions>,
     base: Base,
 }
 
@@ -222,14 +254,12 @@ impl System {
 
     async fn at(plane: Arc<Plane>, place: Place, settings: Settings) -> Result<Self, SystemError> {
         let operator = built(toolchain::operator).await?;
-        let folder = Folder::create("system").map_err(SystemError::Folder)?;
-        let (recorder, records) = Recorder::new();
-        let collector = Collector::start(recorder.clone()).await.map_err(SystemError::Collector)?;
-        let monitor = Monitor::new(recorder.clone(), records);
+        let folder = Folder::create("system").context("create a folder")?;
+        let monitor = Monitor::new();
+        let collector = Collector::start(monitor.clone()).await.context("start the collector")?;
         let lives = AtomicUsize::new(1);
-        let base = Base { settings, place, operator, collector, recorder, folder, lives, plane };
-        let (shards, own_shards, unsharded) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { shards, own_shards, unsharded, monitor, ring: None, versions: None, base })
+        let base = Base { settings, place, operator, collector, monitor, folder, lives, plane };
+        Ok(Self { shards: Vec::new(), lone: Vec::new(), watches: None, ring: None, base })
     }
 
     /// The plane, to change it.
@@ -239,7 +269,7 @@ impl System {
 
     /// What the API server calls its shards.
     pub fn shards_user(&self) -> String {
-        unsharded::user(self.namespace())
+        format!("system:serviceaccount:{}:{SERVICE_ACCOUNT}", self.namespace())
     }
 
     /// Gives the sharder, and the proxies of the example's account in these namespaces, what they need for another ring.
@@ -296,31 +326,21 @@ impl System {
 
     /// The same with a sharder that is not ours, a small one after the thesis.
     pub async fn start_other_sharding(&mut self) -> Result<RingName, SystemError> {
-        self.start_other_sharder(RING).await?;
-        self.start_ring().await
-    }
-
-    /// Starts that sharder alone, for a ring that may come later.
-    pub async fn start_other_sharder(&mut self, ring: &str) -> Result<(), SystemError> {
         let program = built(toolchain::other_sharder).await?;
-        self.plane_mut().other_sharder = Some(OtherSharder::start(&self.base.plane, &program, ring).await?);
-        Ok(())
-    }
-
-    /// That sharder, if it was started.
-    pub fn other_sharder(&self) -> Option<&OtherSharder> {
-        self.base.plane.other_sharder.as_ref()
+        self.plane_mut().start_other_sharder(&program, RING).await?;
+        self.start_ring().await
     }
 
     /// Creates the ring, and waits until a sharder has taken it up.
     pub async fn start_ring(&mut self) -> Result<RingName, SystemError> {
         let (client, place) = (self.base.plane.control_plane.client(), &self.base.place);
         let ring = install::ring(&client, place, self.base.settings.fence).await?;
-        self.monitor.observe(&client, &ring, place.is_shared.then_some(&*place.namespace));
-        // The audit log of a shared plane is not judged.
-        if !place.is_shared {
-            self.versions = Some(Versions::start(&client, install::written(), &RingLabels::of(&ring)));
-        }
+        // Of a shared plane others are looked at by others, and the audit log is not judged.
+        let (namespace, resources) = match place.is_shared {
+            true => (Some(&*place.namespace), vec![install::website()]),
+            false => (None, install::written()),
+        };
+        self.watches = Some(observer::watch(&client, &ring, resources, namespace, self.base.monitor.clone()));
         self.ring = Some(ring.clone());
         Ok(ring)
     }
@@ -333,7 +353,7 @@ impl System {
     /// Kills all sharder replicas at once (SIGKILL).
     pub async fn kill_sharders(&mut self) -> Result<(), SystemError> {
         for sharder in &self.plane_mut().sharders {
-            sharder.kill().await?;
+            sharder.process().end().await?;
         }
         Ok(())
     }
@@ -352,14 +372,13 @@ impl System {
     /// The same with its election in another namespace: so it leads beside the others, which is the fault that a checker
     /// has to find.
     pub async fn add_unsharded_with_lock(&mut self, name: &str, lock_namespace: &str) -> Result<(), SystemError> {
-        let operator = Unsharded::start(&self.base, name, lock_namespace).await?;
-        self.unsharded.push(operator);
+        self.lone.push(Lone::unsharded(&self.base, name, lock_namespace).await?);
         Ok(())
     }
 
     /// Ends all operators that talk to the API server themselves.
     pub async fn remove_unsharded(&mut self) -> Result<(), SystemError> {
-        for operator in std::mem::take(&mut self.unsharded) {
+        for operator in self.lone.extract_if(.., |one| !one.is_shard) {
             operator.stop(&self.base).await?;
         }
         Ok(())
@@ -372,7 +391,7 @@ impl System {
 
     /// What happens in it, to look at while it is worked with.
     pub fn monitor(&self) -> &Monitor {
-        &self.monitor
+        &self.base.monitor
     }
 
     /// The verdict, with what the API server says of the children: forgotten, and apart, is what waited for longer than
@@ -382,19 +401,17 @@ impl System {
             Some(ring) => {
                 let client = self.base.plane.control_plane.client();
                 let apart = children::apart(&client, &self.base.place.namespace, &RingLabels::of(ring), bound).await;
-                apart.map_err(|error| SystemError::Children(Box::new(error)))?
+                apart.context("list owners and children")?
             }
             None => Vec::new(),
         };
-        Ok(Report { apart, ..self.monitor.report(bound) })
+        Ok(Report { apart, ..self.monitor().report(bound) })
     }
 
     /// The verdict on all writes so far, from what the API server wrote down about them.
     pub async fn judge_writes(&self) -> Result<Verdict, SystemError> {
-        let ring = self.ring.clone().ok_or(SystemError::NoRing)?;
-        let log = self.base.plane.control_plane.audit_log();
-        let seen = self.versions.as_ref().map(Versions::seen).unwrap_or_default();
-        let user = unsharded::user(&self.base.place.namespace);
+        let ring = self.ring.clone().context("there is no ring whose writes could be judged")?;
+        let (log, seen, user) = (self.control_plane().audit_log(), self.monitor().versions(), self.shards_user());
         let judged = tokio::task::spawn_blocking(move || {
             let mut writes = Writes::new();
             seen.into_iter().for_each(|seen| writes.seen(seen));
@@ -406,10 +423,11 @@ impl System {
 
     /// Fails when a part has ended that should run.
     pub fn check(&self) -> Result<(), SystemError> {
-        self.monitor.check()?;
+        if self.watches.as_ref().is_some_and(AbortOnDropHandle::is_finished) {
+            return Err(anyhow!("the observer has ended").into());
+        }
         self.base.plane.check()?;
-        self.unsharded.iter().try_for_each(Unsharded::check)?;
-        self.own_shards.iter().try_for_each(OwnShard::check)?;
+        self.lone.iter().try_for_each(Lone::check)?;
         self.shards.iter().try_for_each(Shard::check)
     }
 }

@@ -1,7 +1,6 @@
 //! Objects, and steady changes to them.
 
 use std::{
-    fmt::Debug,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -10,21 +9,14 @@ use std::{
 };
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::{
-    NamespaceResourceScope,
-    api::core::v1::{ConfigMap, Secret},
-};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
-use serde::de::DeserializeOwned;
 use serde_json::json;
-use tokio::{
-    task::JoinHandle,
-    time::{MissedTickBehavior, timeout},
-};
+use tokio::time::{MissedTickBehavior, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
@@ -56,9 +48,12 @@ pub struct Workload {
     pub seed: u64,
 }
 
-/// Changes objects until it is stopped.
+/// Changes objects until it is stopped, or dropped.
 #[derive(Debug)]
-pub struct Updates(JoinHandle<kube::Result<()>>);
+pub struct Updates {
+    changing: AbortOnDropHandle<kube::Result<()>>,
+    made: Arc<AtomicUsize>,
+}
 
 /// The time between changes of objects that nobody is meant to change.
 const SELDOM: Duration = Duration::from_secs(3600);
@@ -79,74 +74,65 @@ impl Workload {
 
     /// Creates the objects.
     pub async fn create(&self, client: &Client) -> kube::Result<()> {
-        let api = self.api(client);
-        stream::iter(0..self.objects)
-            .map(|index| {
-                let (api, website) = (api.clone(), self.website(index));
-                async move { api.create(&PostParams::default(), &website).await.map(drop) }
-            })
-            .buffer_unordered(CONCURRENT_WRITES)
-            .try_collect()
-            .await
+        let (api, params) = (&self.api(client), &PostParams::default());
+        self.each(|index| async move { api.create(params, &self.website(index)).await }).await.map(drop)
     }
 
-    /// Deletes all objects and what they control: no garbage collector need be there.
+    /// Deletes all objects, and all ConfigMaps and Secrets beside them: no garbage collector need be there for their children.
     pub async fn delete(&self, client: &Client) -> kube::Result<()> {
-        self.api(client).delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
-        delete_children::<ConfigMap>(client, &self.namespace).await?;
-        delete_children::<Secret>(client, &self.namespace).await
+        let (params, all, namespace) = (DeleteParams::default(), ListParams::default(), &self.namespace);
+        self.api(client).delete_collection(&params, &all).await?;
+        Api::<ConfigMap>::namespaced(client.clone(), namespace).delete_collection(&params, &all).await?;
+        Api::<Secret>::namespaced(client.clone(), namespace).delete_collection(&params, &all).await.map(drop)
     }
 
     /// Changes each object once, to a new generation, and returns what was written.
     pub async fn change_all(&self, client: &Client) -> kube::Result<Vec<Website>> {
-        let api = self.api(client);
-        stream::iter(0..self.objects)
-            .map(|index| {
-                let (api, name) = (api.clone(), self.name(index));
-                async move { change(&api, &name, "the last change").await }
-            })
-            .buffer_unordered(CONCURRENT_WRITES)
-            .try_collect()
-            .await
+        let api = &self.api(client);
+        self.each(|index| async move { change(api, &self.name(index), "the last change").await }).await
     }
 
-    /// Starts to change one object after the other, by chance, each time to a new generation.
+    async fn each<F>(&self, write: impl Fn(usize) -> F) -> kube::Result<Vec<Website>>
+    where
+        F: Future<Output = kube::Result<Website>>,
+    {
+        stream::iter((0..self.objects).map(write)).buffer_unordered(CONCURRENT_WRITES).try_collect().await
+    }
+
+    /// Starts to change one object after the other, by chance, each time to a new generation, until one can't be changed.
     pub fn start_updates(&self, client: &Client) -> Updates {
-        let (api, workload) = (self.api(client), self.clone());
-        Updates(tokio::spawn(async move { workload.update(&api).await }))
-    }
-
-    async fn update(&self, api: &Api<Website>) -> kube::Result<()> {
-        let mut random = StdRng::seed_from_u64(self.seed);
-        let mut tick = tokio::time::interval(self.interval);
-        for number in 1_u64.. {
-            tick.tick().await;
-            let name = self.name(random.random_range(0..self.objects));
-            change(api, &name, &format!("change {number}")).await?;
-        }
-        Ok(())
+        self.start(client, false)
     }
 
     /// The same, whatever comes of each change: for an API server that is not there at all times.
-    pub fn start_insistent_updates(&self, client: &Client) -> Insistent {
-        let (api, workload, made) = (self.api(client), self.clone(), Arc::new(AtomicUsize::new(0)));
-        let changing = AbortOnDropHandle::new(tokio::spawn(workload.insist(api, made.clone())));
-        Insistent { made, _changing: changing }
+    pub fn start_insistent_updates(&self, client: &Client) -> Updates {
+        self.start(client, true)
     }
 
-    async fn insist(self, api: Api<Website>, made: Arc<AtomicUsize>) {
+    fn start(&self, client: &Client, insists: bool) -> Updates {
+        let (api, workload, made) = (self.api(client), self.clone(), Arc::<AtomicUsize>::default());
+        let changing = workload.update(api, insists, made.clone());
+        Updates { changing: AbortOnDropHandle::new(tokio::spawn(changing)), made }
+    }
+
+    async fn update(self, api: Api<Website>, insists: bool, made: Arc<AtomicUsize>) -> kube::Result<()> {
         let mut random = StdRng::seed_from_u64(self.seed);
         let mut tick = tokio::time::interval(self.interval);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        if insists {
+            tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        }
         for number in 1_u64.. {
             tick.tick().await;
             let (name, content) = (self.name(random.random_range(0..self.objects)), format!("change {number}"));
-            match timeout(GIVEN_UP, change(&api, &name, &content)).await {
+            let given_up = if insists { GIVEN_UP } else { Duration::MAX };
+            match timeout(given_up, change(&api, &name, &content)).await {
                 Ok(Ok(_)) => drop(made.fetch_add(1, Ordering::Relaxed)),
+                Ok(Err(error)) if !insists => return Err(error),
                 Ok(Err(error)) => tracing::debug!(%error, name, "a change was not made"),
                 Err(_) => tracing::debug!(name, "a change was not answered"),
             }
         }
+        Ok(())
     }
 
     /// All of them.
@@ -166,47 +152,18 @@ impl Workload {
     }
 }
 
-/// Changes objects until it is dropped.
-#[derive(Debug)]
-pub struct Insistent {
-    made: Arc<AtomicUsize>,
-    _changing: AbortOnDropHandle<()>,
-}
-
-impl Insistent {
+impl Updates {
     /// How many changes the API server took.
     pub fn made(&self) -> usize {
         self.made.load(Ordering::Relaxed)
     }
-}
 
-impl Updates {
     /// Stops them; says whether the API server refused one.
-    pub async fn stop(mut self) -> kube::Result<()> {
-        self.0.abort();
+    pub async fn stop(self) -> kube::Result<()> {
+        self.changing.abort();
         // Aborted is how it ends; anything else is a request that failed before.
-        (&mut self.0).await.unwrap_or(Ok(()))
+        self.changing.await.unwrap_or(Ok(()))
     }
-}
-
-impl Drop for Updates {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// Deletes what any object of the namespace controls.
-async fn delete_children<K>(client: &Client, namespace: &str) -> kube::Result<()>
-where
-    K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
-{
-    let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    let all = api.list(&ListParams::default()).await?;
-    let children = all.items.iter().filter(|one| !one.owner_references().is_empty());
-    for name in children.map(ResourceExt::name_any) {
-        api.delete(&name, &DeleteParams::default()).await?;
-    }
-    Ok(())
 }
 
 async fn change(api: &Api<Website>, name: &str, content: &str) -> kube::Result<Website> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -13,103 +13,99 @@ const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollect
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Event {
+pub(crate) struct Event {
     #[serde(rename = "auditID")]
-    pub(super) id: String,
-    pub(super) stage: String,
+    pub(crate) id: String,
+    pub(crate) stage: String,
     #[serde(rename = "requestURI")]
-    pub(super) request_uri: String,
-    pub(super) verb: String,
-    pub(super) user: User,
+    pub(crate) request_uri: String,
+    pub(crate) verb: String,
+    pub(crate) user: User,
     #[serde(default)]
-    pub(super) user_agent: String,
+    pub(crate) user_agent: String,
     #[serde(default)]
-    pub(super) object_ref: Reference,
+    pub(crate) object_ref: Reference,
     #[serde(default)]
-    pub(super) response_status: Status,
+    pub(crate) response_status: Status,
     /// An object, or a patch of any kind.
-    pub(super) request_object: Option<Value>,
-    pub(super) response_object: Option<Response>,
-    pub(super) request_received_timestamp: MicroTime,
-    pub(super) stage_timestamp: MicroTime,
+    pub(crate) request_object: Option<Value>,
+    pub(crate) response_object: Option<Response>,
+    pub(crate) request_received_timestamp: MicroTime,
+    pub(crate) stage_timestamp: MicroTime,
 }
 
 /// Who asked.
 #[derive(Deserialize)]
-pub(super) struct User {
+pub(crate) struct User {
     #[serde(default)]
-    pub(super) username: String,
+    pub(crate) username: String,
     #[serde(default)]
     extra: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Reference {
-    pub(super) resource: String,
-    pub(super) api_group: String,
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) subresource: String,
+pub(crate) struct Reference {
+    pub(crate) resource: String,
+    pub(crate) api_group: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) subresource: String,
 }
 
 /// The status of the answer; its code is 0 before there is one.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Status {
-    pub(super) code: u16,
-    pub(super) reason: String,
-    pub(super) message: String,
+pub(crate) struct Status {
+    pub(crate) code: u16,
+    pub(crate) reason: String,
+    pub(crate) message: String,
 }
 
 /// An object, a list of them, or a `Status`.
 #[derive(Deserialize)]
-pub(super) struct Response {
+pub(crate) struct Response {
     #[serde(default)]
-    pub(super) metadata: Metadata,
-    pub(super) spec: Option<Spec>,
-    pub(super) details: Option<Details>,
-    pub(super) items: Option<Vec<Self>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Metadata {
-    pub(super) name: String,
-    pub(super) namespace: String,
-    pub(super) uid: String,
-    pub(super) resource_version: String,
-    pub(super) labels: Option<BTreeMap<String, String>>,
-    pub(super) owner_references: Option<Vec<OwnerReference>>,
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) spec: Option<Spec>,
+    pub(crate) details: Option<Details>,
+    pub(crate) items: Option<Vec<Self>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Spec {
-    pub(super) holder_identity: Option<String>,
+pub(crate) struct Spec {
+    pub(crate) holder_identity: Option<String>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct Details {
+pub(crate) struct Details {
     #[serde(default)]
-    pub(super) uid: String,
+    pub(crate) uid: String,
 }
 
 impl Event {
     /// Reads a line.
-    pub(super) fn parse(line: &[u8]) -> Result<Self, String> {
+    pub(crate) fn parse(line: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(line).map_err(|error| error.to_string())
     }
 
     /// Whether the request writes, and is not only tried.
-    pub(super) fn is_write(&self) -> bool {
+    pub(crate) fn is_write(&self) -> bool {
         WRITES.contains(&&*self.verb) && !self.request_uri.contains("dryRun=All")
+    }
+}
+
+impl Reference {
+    /// The resource with its subresource.
+    pub(crate) fn resource(&self) -> String {
+        [&*self.resource, &*self.subresource].join("/").trim_end_matches('/').to_owned()
     }
 }
 
 impl User {
     /// The Pod that the token is bound to.
-    pub(super) fn pod(&self) -> Option<&String> {
+    pub(crate) fn pod(&self) -> Option<&String> {
         self.extra.get(POD_NAME)?.first()
     }
 }

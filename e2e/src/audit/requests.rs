@@ -1,6 +1,6 @@
 //! Who asked for what: each request once, when it was answered, or when its watch began.
 
-use std::{fmt::Write as _, path::PathBuf};
+use std::path::PathBuf;
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -54,14 +54,9 @@ impl Requests {
                 return Ok(());
             }
             let pod = event.user.pod().cloned();
-            let mut resource = event.object_ref.resource;
-            if !event.object_ref.subresource.is_empty() {
-                // Writing to a String can't fail.
-                let _ = write!(resource, "/{}", event.object_ref.subresource);
-            }
             found.push(Request {
                 verb: event.verb,
-                resource,
+                resource: event.object_ref.resource(),
                 name: event.object_ref.name,
                 uri: event.request_uri,
                 agent: event.user_agent,

@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use ringside_ring::lease::SHARDER_HOLDER;
 
 use super::{
-    event::{Event, Metadata, Response, Spec},
+    event::{Event, Response, Spec},
     lines,
 };
 use crate::system::SHARDER_USER;
@@ -101,16 +101,16 @@ pub fn heard(path: &Path) -> anyhow::Result<BTreeMap<String, Heard>> {
         }
         // A create names it in its answer.
         if (200..300).contains(&code)
-            && let Some(Response { metadata: Metadata { name, resource_version, .. }, spec: Some(spec), .. }) =
-                event.response_object
+            && let Some(Response { metadata, spec: Some(spec), .. }) = event.response_object
         {
+            let name = metadata.name.unwrap_or_default();
             let of = event.request_object.as_ref().and_then(|sent| sent.pointer("/metadata/resourceVersion")?.as_str());
             let of = of.map(str::to_owned);
             written.entry(name.clone()).or_default().push(Written {
                 received,
                 answered: event.stage_timestamp.0,
                 of,
-                version: Some(resource_version).filter(|version| !version.is_empty()),
+                version: metadata.resource_version,
             });
             // Another Lease, or somebody labels this one.
             let Some(holder) = holder(&spec, &name, pod) else { return Ok(()) };

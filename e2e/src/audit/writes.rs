@@ -1,13 +1,13 @@
 //! What a line says of a request that writes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use ringside_ring::{ResourceVersion, RingLabels, cluster_ring::GroupResource, partition::controller_of};
+use ringside_ring::{RingLabels, cluster_ring::GroupResource, partition::controller_of};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::event::{Details, Event, Metadata, Reference, Response};
+use super::event::{Details, Event, Reference, Response};
 use crate::{
-    checker::{Change, Labels, Object, Write},
+    checker::{Change, Object, Write},
     system::SHARDER_USER,
 };
 
@@ -114,11 +114,8 @@ impl Event {
 
 /// The uid of the controller that an object was to have.
 fn asked_controller(asked: &Value) -> Option<String> {
-    controller(Response::deserialize(asked).ok()?.metadata.owner_references.as_deref())
-}
-
-fn controller(owners: Option<&[OwnerReference]>) -> Option<String> {
-    controller_of(owners).map(|owner| owner.uid.clone())
+    let owners = Vec::<OwnerReference>::deserialize(asked.pointer("/metadata/ownerReferences")?).ok()?;
+    Some(controller_of(Some(&owners))?.uid.clone())
 }
 
 impl Reference {
@@ -128,21 +125,10 @@ impl Reference {
 }
 
 impl Response {
-    fn object(self, labels: &RingLabels) -> Result<Object, String> {
-        let Metadata { name, namespace, uid, resource_version, labels: all, owner_references } = self.metadata;
-        let version: ResourceVersion = resource_version.parse().map_err(|error| format!("{error}"))?;
-        let ownership = labels.ownership(all.as_ref());
-        Ok(Object {
-            uid,
-            name: format!("{namespace}/{name}"),
-            version: Some(version),
-            labels: Some(Labels {
-                shard: ownership.shard.map(str::to_owned),
-                drain: ownership.drain.map(str::to_owned),
-            }),
-            controller: controller(owner_references.as_deref()),
-            holder: self.spec.and_then(|spec| spec.holder_identity),
-        })
+    /// The object that it is.
+    pub(crate) fn object(self, labels: &RingLabels) -> Result<Object, String> {
+        let object = Object::of(&self.metadata, labels).ok_or("an object without a uid, a name or a version")?;
+        Ok(Object { holder: self.spec.and_then(|spec| spec.holder_identity), ..object })
     }
 }
 

@@ -53,13 +53,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_are_those_of_the_documentation() {
+    fn defaults_are_those_of_the_documentation_and_no_schedule_has_more_shards() {
         let terms = Arguments::try_parse_from(["chaos"]).unwrap().terms();
         assert_eq!((terms.length, terms.objects, terms.shards), (Duration::from_secs(600), 2_000, 5));
-    }
-
-    #[test]
-    fn refuses_more_shards_than_a_schedule_has() {
         assert!(Arguments::try_parse_from(["chaos", "--shards", "7"]).is_err());
     }
 }

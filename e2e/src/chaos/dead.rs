@@ -100,27 +100,35 @@ mod tests {
 
     #[test]
     fn who_can_not_renew_is_silent_for_a_while_before_it_is_dead() {
-        let heard = heard(&TAKEN, &[9, 14, 30]);
-        let silent = at(14) + UNDER_WAY;
-        let dead = Dead { shard: "a", silent, from: at(20), until: Some(at(30)) };
-        assert_eq!(deaths(&heard, LEASE, &[]), Deaths { all: vec![dead], early: Vec::new() });
-    }
-
-    #[test]
-    fn a_renewal_that_was_not_answered_may_have_counted() {
-        let mut lease = TAKEN.to_vec();
-        lease.insert(2, (12, Holder::PerhapsShard));
-        let heard = heard(&lease, &[16]);
-        assert_eq!(deaths(&heard, LEASE, &[]).all[0].silent, at(16) + UNDER_WAY);
-    }
-
-    #[test]
-    fn a_second_attempt_to_take_it_counts_from_the_shards_last_word() {
-        let asked =
-            [(10, Holder::Shard), (12, Holder::PerhapsShard), (20, Holder::PerhapsSharder), (22, Holder::Sharder)];
-        let heard = heard(&asked, &[]);
-        let dead = |from| Dead { shard: "a", silent: at(16) + UNDER_WAY, from: at(from), until: None };
-        assert_eq!(deaths(&heard, LEASE, &[]).all, [dead(20), dead(22)]);
+        use Holder::{Nobody, PerhapsShard, PerhapsSharder, Shard, Sharder};
+        // When it was silent, dead, and back.
+        let dead = |(silent, from, until): &(i64, i64, Option<i64>)| Dead {
+            shard: "a",
+            silent: at(*silent) + UNDER_WAY,
+            from: at(*from),
+            until: until.map(at),
+        };
+        for (lease, wrote, all, early) in [
+            (&TAKEN[..], &[9, 14, 30][..], &[(14, 20, Some(30))][..], &[][..]),
+            // A renewal that was not answered may have counted; a second attempt to take it counts from the shard's last word.
+            (&[(10, Shard), (12, PerhapsShard), (20, Sharder), (30, Shard)], &[16], &[(16, 20, Some(30))], &[]),
+            (
+                &[(10, Shard), (12, PerhapsShard), (20, PerhapsSharder), (22, Sharder)],
+                &[],
+                &[(16, 20, None), (16, 22, None)],
+                &[],
+            ),
+            // It may be dead and back by what was not answered; or the sharder did not get it.
+            (&[(10, Shard), (20, PerhapsSharder), (30, PerhapsShard)], &[], &[(14, 20, Some(30))], &[]),
+            (&[(10, Shard), (15, PerhapsSharder), (16, Shard)], &[], &[], &[]),
+            // One that is taken early is a fault and no death; one that was released may be taken at once, and again.
+            (&[(10, Shard), (19, Sharder)], &[], &[], &[19]),
+            (&[(10, Shard), (11, Nobody), (12, Sharder), (13, Sharder)], &[], &[], &[]),
+        ] {
+            let (all, early) =
+                (all.iter().map(dead).collect(), early.iter().map(|second| ("a", at(*second))).collect());
+            assert_eq!(deaths(&heard(lease, wrote), LEASE, &[]), Deaths { all, early }, "{lease:?}");
+        }
     }
 
     #[test]
@@ -137,27 +145,5 @@ mod tests {
             assert_eq!(deaths(&heard, LEASE, &fault(Kind::Partition, Some("b"))).all, []);
             assert_eq!(deaths(&heard, LEASE, &fault(Kind::KillProxy, Some("a"))).all, []);
         }
-    }
-
-    #[test]
-    fn a_shard_may_be_dead_and_back_by_what_was_not_answered() {
-        let mut lease = TAKEN;
-        (lease[2].1, lease[3].1) = (Holder::PerhapsSharder, Holder::PerhapsShard);
-        let dead = Dead { shard: "a", silent: at(14) + UNDER_WAY, from: at(20), until: Some(at(30)) };
-        assert_eq!(deaths(&heard(&lease, &[]), LEASE, &[]).all, [dead]);
-        let asked = [(10, Holder::Shard), (15, Holder::PerhapsSharder), (16, Holder::Shard)];
-        assert_eq!(deaths(&heard(&asked, &[]), LEASE, &[]), Deaths::default(), "it did not get it");
-    }
-
-    #[test]
-    fn a_lease_that_is_taken_early_is_a_fault_and_no_death() {
-        let heard = heard(&[(10, Holder::Shard), (19, Holder::Sharder)], &[]);
-        assert_eq!(deaths(&heard, LEASE, &[]), Deaths { all: Vec::new(), early: vec![("a", at(19))] });
-    }
-
-    #[test]
-    fn a_lease_that_was_released_may_be_taken_at_once_and_by_the_sharder_again() {
-        let released = [(10, Holder::Shard), (11, Holder::Nobody), (12, Holder::Sharder), (13, Holder::Sharder)];
-        assert_eq!(deaths(&heard(&released, &[]), LEASE, &[]), Deaths::default());
     }
 }

@@ -3,7 +3,6 @@
 mod api_server;
 mod belongings;
 mod lines;
-mod membership;
 mod objects;
 mod processes;
 mod sharders;
@@ -16,6 +15,7 @@ use super::{
     run::Run,
     schedule::{Fault, Kind},
 };
+use crate::churn::Change;
 
 /// Waits until what keeps labels, and shards from each other's objects, is in place.
 pub(super) async fn until_protected(run: &mut Run) -> Result<()> {
@@ -27,10 +27,9 @@ pub(super) async fn until_protected(run: &mut Run) -> Result<()> {
 pub(super) fn begin(run: &mut Run, fault: &Fault) -> Result<usize> {
     let shard = fault.shard.as_deref().unwrap_or_default();
     match fault.kind {
-        Kind::Pause => processes::pause(run, shard).map(|()| 0),
-        Kind::PauseController => processes::pause_controller(run, shard).map(|()| 0),
+        Kind::Pause | Kind::PauseController => processes::pause(run, fault.kind, shard).map(|()| 0),
         Kind::OtherApiServer => lines::lead_to_other(run, shard),
-        _ => lines::part(run, shard),
+        _ => lines::begin(run, fault),
     }
 }
 
@@ -38,23 +37,24 @@ pub(super) fn begin(run: &mut Run, fault: &Fault) -> Result<usize> {
 pub(super) fn end(run: &mut Run, fault: &Fault, before: usize) -> Result<usize> {
     let shard = fault.shard.as_deref().unwrap_or_default();
     match fault.kind {
-        Kind::Pause => processes::resume(run, shard),
-        Kind::PauseController => processes::resume_controller(run, shard),
+        Kind::Pause | Kind::PauseController => processes::resume(run, fault.kind, shard),
         Kind::OtherApiServer => lines::lead_back(run, shard, before),
-        _ => lines::join(run, shard, before),
+        _ => lines::end(run, fault, before),
     }
 }
 
 /// Does the rest, from beginning to end. Returns how many were hit.
 pub(super) async fn happen(run: &mut Run, fault: &Fault) -> Result<usize> {
-    let shard = fault.shard.as_deref().unwrap_or_default();
+    let shard = fault.shard.clone().unwrap_or_default();
     match fault.kind {
-        Kind::Join | Kind::Leave | Kind::Restart | Kind::Kill => membership::change(run, fault.kind, shard).await,
-        Kind::KillProxy | Kind::KillController => processes::kill(run, fault.kind, shard).await,
+        kind @ (Kind::Join | Kind::Leave | Kind::Restart | Kind::Kill) => {
+            Change { kind, shard }.carry_out(&mut run.system).await?;
+            Ok(1)
+        }
+        Kind::KillProxy | Kind::KillController => processes::kill(run, fault.kind, &shard).await,
         Kind::KillLeader => sharders::kill_leader(run).await,
         Kind::KillSharders => sharders::kill_all(run, fault.lasts).await,
-        Kind::SilentWebhook => lines::silence_webhook(run, fault.lasts).await,
-        Kind::SlowApiServer | Kind::LateApiServer => lines::hinder_api_server(run, fault.kind, fault.lasts).await,
+        Kind::SilentWebhook | Kind::SlowApiServer | Kind::LateApiServer => lines::hinder(run, fault).await,
         Kind::RestartApiServer => api_server::restart(run, fault.lasts).await,
         Kind::ForgetHistory => api_server::forget_history(run).await,
         Kind::DefineAgain => api_server::define_again(run).await,

@@ -3,19 +3,16 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt::Write as _,
-    fs::File,
-    io::{self, BufRead as _, BufReader},
     path::Path,
     time::Duration,
 };
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use ringside_ring::RingLabels;
-use serde_json::Value;
 
 use crate::{
-    audit::POD_NAME,
-    checker::{Event, Record, Uid},
+    audit,
+    checker::{Event, Object, Record, Uid},
 };
 
 /// A request that the API server wrote down, whatever came of it.
@@ -32,18 +29,7 @@ pub(super) struct Request {
     /// The status of the answer.
     pub(super) code: u16,
     /// The object that came of it; none where the answer is no object.
-    pub(super) object: Option<State>,
-}
-
-/// An object after a request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct State {
-    pub(super) uid: Uid,
-    pub(super) version: String,
-    /// The value of its shard label.
-    pub(super) shard: Option<String>,
-    /// The value of its drain label.
-    pub(super) drain: Option<String>,
+    pub(super) object: Option<Object>,
 }
 
 /// The requests about some objects, each with those about its children, in the order of their arrival. Children have the
@@ -52,25 +38,23 @@ pub(super) fn requests(
     log: &Path,
     labels: &RingLabels,
     names: &BTreeSet<String>,
-) -> io::Result<BTreeMap<String, Vec<Request>>> {
+) -> anyhow::Result<BTreeMap<String, Vec<Request>>> {
     let mut found: BTreeMap<String, Vec<Request>> = BTreeMap::new();
     let sought: Vec<_> = names.iter().filter_map(|name| name.rsplit('/').next()).collect();
-    for line in BufReader::new(File::open(log)?).lines() {
-        let line = line?;
-        if !sought.iter().any(|name| line.contains(name)) {
-            continue;
+    audit::lines(log, 0, |line| {
+        let text = std::str::from_utf8(line).map_err(|error| error.to_string())?;
+        if sought.iter().any(|name| text.contains(name)) {
+            let event = audit::Event::parse(line)?;
+            let known = |name: &str| names.get(&format!("{}/{name}", event.object_ref.namespace)).cloned();
+            // A create names no object but in its answer.
+            let created = || known(event.response_object.as_ref()?.metadata.name.as_deref()?);
+            let name = known(&event.object_ref.name).or_else(created);
+            if let Some((name, request)) = name.zip(request(event, labels)) {
+                found.entry(name).or_default().push(request);
+            }
         }
-        // The last one may still be being written.
-        let Ok(event) = serde_json::from_str::<Value>(&line) else { continue };
-        let text = |at: &str| event.pointer(at).and_then(Value::as_str).unwrap_or_default();
-        let name = format!("{}/{}", text("/objectRef/namespace"), text("/objectRef/name"));
-        // A create names no object but in its answer.
-        let created = format!("{}/{}", text("/objectRef/namespace"), text("/responseObject/metadata/name"));
-        if let (Some(name), Some(request)) = (names.get(&name).or_else(|| names.get(&created)), request(&event, labels))
-        {
-            found.entry(name.clone()).or_default().push(request);
-        }
-    }
+        Ok(())
+    })?;
     found.values_mut().for_each(|requests| requests.sort_by_key(|request| request.received));
     Ok(found)
 }
@@ -79,34 +63,18 @@ pub(super) fn requests(
 /// them. Whether a drain goes on its handover asks otherwise, when nothing is written any more.
 const ASKED: &str = "?fieldSelector=metadata%2Ename%3D";
 
-fn request(event: &Value, labels: &RingLabels) -> Option<Request> {
-    let text = |at: &str| event.pointer(at).and_then(Value::as_str);
-    let uri = text("/requestURI").unwrap_or_default();
-    let is_read = matches!(text("/verb")?, "list" | "watch") && !uri.contains(ASKED);
-    if text("/stage")? != "ResponseComplete" || is_read || uri.contains("dryRun=All") {
+fn request(event: audit::Event, labels: &RingLabels) -> Option<Request> {
+    let is_read = matches!(&*event.verb, "list" | "watch") && !event.request_uri.contains(ASKED);
+    if event.stage != "ResponseComplete" || is_read || event.request_uri.contains("dryRun=All") {
         return None;
     }
-    let pod = event.pointer("/user/extra").and_then(|extra| extra.get(POD_NAME)?.get(0)?.as_str());
-    let subresource = text("/objectRef/subresource").map(|sub| format!("/{sub}")).unwrap_or_default();
-    let object = event.pointer("/responseObject/metadata").filter(|_| text("/responseObject/kind") != Some("Status"));
     Some(Request {
-        received: text("/requestReceivedTimestamp")?.parse().ok()?,
-        answered: text("/stageTimestamp")?.parse().ok()?,
-        who: pod.or(text("/user/username"))?.to_owned(),
-        what: (text("/verb")?.to_owned(), format!("{}{subresource}", text("/objectRef/resource")?)),
-        code: event.pointer("/responseStatus/code").and_then(Value::as_u64).and_then(|code| code.try_into().ok())?,
-        object: object.and_then(|metadata| state(metadata, labels)),
-    })
-}
-
-fn state(metadata: &Value, labels: &RingLabels) -> Option<State> {
-    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
-    let label = |key: &str| text(metadata.get("labels").and_then(|all| all.get(key)));
-    Some(State {
-        uid: text(metadata.get("uid"))?,
-        version: text(metadata.get("resourceVersion"))?,
-        shard: label(&labels.shard),
-        drain: label(&labels.drain),
+        received: event.request_received_timestamp.0,
+        answered: event.stage_timestamp.0,
+        who: event.user.pod().unwrap_or(&event.user.username).clone(),
+        what: (event.verb, event.object_ref.resource()),
+        code: event.response_status.code,
+        object: event.response_object.and_then(|answer| answer.object(labels).ok()),
     })
 }
 
@@ -140,9 +108,11 @@ pub(super) fn tell(name: &str, requests: &[Request], journal: &[Record], begun: 
 fn line(request: &Request, since: impl Fn(Timestamp) -> SignedDuration) -> (SignedDuration, String) {
     let Request { received, answered, who, what: (verb, resource), code, object } = request;
     let took = Duration::try_from(answered.duration_since(*received)).unwrap_or_default();
-    let object = object.as_ref().map(|State { version, shard, drain, .. }| {
-        let or_none = |label: &Option<String>| label.clone().unwrap_or_else(|| "-".to_owned());
-        format!(", version {version}, shard {}, drain {}", or_none(shard), or_none(drain))
+    let object = object.as_ref().map(|object| {
+        let or_none = |label: Option<&String>| label.map_or("-", String::as_str).to_owned();
+        let (version, labels) = (object.version.as_ref().map(ToString::to_string), object.labels.as_ref());
+        let (shard, drain) = labels.map(|labels| (labels.shard.as_ref(), labels.drain.as_ref())).unwrap_or_default();
+        format!(", version {}, shard {}, drain {}", or_none(version.as_ref()), or_none(shard), or_none(drain))
     });
     (since(*received), format!("{who}: {verb} {resource}: {code} after {took:?}{}", object.unwrap_or_default()))
 }

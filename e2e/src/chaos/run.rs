@@ -180,9 +180,4 @@ impl Run {
         }
         Ok(())
     }
-
-    /// The system.
-    pub(super) fn system(&self) -> &System {
-        &self.system
-    }
 }

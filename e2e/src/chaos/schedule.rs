@@ -5,6 +5,8 @@ use std::{collections::VecDeque, fmt, ops::RangeInclusive, time::Duration};
 use clap::ValueEnum;
 use rand::{Rng, RngExt as _, SeedableRng as _, rngs::StdRng, seq::SliceRandom as _};
 
+use crate::churn::Members;
+
 /// So many shards run at least, so that there is somebody to move to, and at most, for a small machine.
 const SHARDS: RangeInclusive<usize> = 3..=6;
 
@@ -142,9 +144,7 @@ pub fn schedule(terms: &Terms) -> Vec<Planned> {
         terms,
         round: VecDeque::new(),
         rounds: terms.rounds,
-        running: (0..terms.shards).map(shard).collect(),
-        left: Vec::new(),
-        names: terms.shards,
+        members: Members::new(terms.shards, SHARDS),
     };
     let (mut at, mut planned) = (Duration::ZERO, Vec::new());
     loop {
@@ -166,17 +166,14 @@ struct Planner<'a> {
     round: VecDeque<Kind>,
     /// The rounds still to come.
     rounds: usize,
-    running: Vec<String>,
-    /// Their names come back.
-    left: Vec<String>,
-    names: usize,
+    members: Members,
 }
 
 impl Planner<'_> {
     /// None where nothing is possible at all, or all has been.
     fn next(&mut self) -> Option<Fault> {
         for _ in 0..2 {
-            if let Some(at) = self.round.iter().position(|kind| self.is_possible(*kind)) {
+            if let Some(at) = self.round.iter().position(|kind| self.members.may(*kind)) {
                 let kind = self.round.remove(at)?;
                 return Some(self.make(kind));
             }
@@ -188,37 +185,18 @@ impl Planner<'_> {
         None
     }
 
-    fn is_possible(&self, kind: Kind) -> bool {
-        match kind {
-            Kind::Join => self.running.len() < *SHARDS.end(),
-            Kind::Leave | Kind::Kill => self.running.len() > *SHARDS.start(),
-            _ => true,
-        }
-    }
-
     fn make(&mut self, kind: Kind) -> Fault {
         let shard = match kind {
-            Kind::Join => {
-                let name = self.left.pop().unwrap_or_else(|| self.new_name());
-                self.running.push(name.clone());
-                Some(name)
-            }
-            Kind::Leave => {
-                let name = self.take();
-                self.left.push(name.clone());
-                Some(name)
-            }
-            Kind::Kill => Some(self.take()),
-            Kind::Restart
+            Kind::Join
+            | Kind::Leave
+            | Kind::Restart
+            | Kind::Kill
             | Kind::Pause
             | Kind::PauseController
             | Kind::KillProxy
             | Kind::KillController
             | Kind::Partition
-            | Kind::OtherApiServer => {
-                let index = self.random.random_range(0..self.running.len());
-                Some(self.running[index].clone())
-            }
+            | Kind::OtherApiServer => Some(self.members.happen(kind, &mut self.random)),
             _ => None,
         };
         let objects = match kind {
@@ -228,16 +206,6 @@ impl Planner<'_> {
         let lasts = Duration::from_millis(self.random.random_range(kind.lasts()));
         let fault = Fault { kind, shard, objects, lasts };
         if fault.is_of_one_shard() { fault } else { Fault { lasts: lasts.min(self.terms.longest), ..fault } }
-    }
-
-    fn new_name(&mut self) -> String {
-        self.names += 1;
-        shard(self.names - 1)
-    }
-
-    fn take(&mut self) -> String {
-        let index = self.random.random_range(0..self.running.len());
-        self.running.remove(index)
     }
 }
 
@@ -290,18 +258,10 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::chaos::Arguments;
 
     fn terms(seed: u64) -> Terms {
-        Terms {
-            seed,
-            length: Duration::from_secs(600),
-            kinds: Kind::all().to_vec(),
-            rounds: usize::MAX,
-            longest: Duration::MAX,
-            pauses: 1_000..=8_000,
-            shards: 5,
-            objects: 2_000,
-        }
+        Arguments { minutes: 10, seed, objects: 2_000, shards: 5, dry_run: true }.terms()
     }
 
     #[test]
@@ -311,53 +271,28 @@ mod tests {
     }
 
     #[test]
-    fn ten_minutes_have_each_kind_of_fault_in_their_order() {
+    fn ten_minutes_have_each_kind_of_fault_of_shards_that_run_and_objects_that_are_there() {
         for seed in 0..100 {
             let planned = schedule(&terms(seed));
             let kinds: HashSet<_> = planned.iter().map(|planned| planned.fault.kind).collect();
             assert_eq!(kinds.len(), Kind::all().len(), "seed {seed}");
             assert!(planned.is_sorted_by_key(|planned| planned.at), "seed {seed}");
             assert!(planned.iter().all(|planned| planned.at + planned.fault.lasts < terms(seed).length), "seed {seed}");
-        }
-    }
-
-    #[test]
-    fn faults_are_of_shards_that_run_and_there_are_neither_too_few_nor_too_many() {
-        for seed in 0..100 {
-            let mut running: HashSet<_> = (0..5).map(shard).collect();
-            for Planned { fault: Fault { kind, shard, .. }, .. } in schedule(&terms(seed)) {
+            let (mut running, mut killed): (HashSet<_>, HashSet<_>) = ((0..5).map(shard).collect(), HashSet::new());
+            for Planned { fault: Fault { kind, shard, objects, .. }, .. } in planned {
+                let different: HashSet<_> = objects.iter().filter(|object| **object < 2_000).collect();
+                assert_eq!(different.len(), objects.len(), "seed {seed}");
                 let Some(shard) = shard else { continue };
                 assert_eq!(running.contains(&shard), kind != Kind::Join, "seed {seed}: {kind:?} {shard}");
+                assert!(!killed.contains(&shard), "seed {seed}: {shard} comes back");
                 match kind {
                     Kind::Join => drop(running.insert(shard)),
-                    Kind::Leave | Kind::Kill => drop(running.remove(&shard)),
+                    Kind::Leave => drop(running.remove(&shard)),
+                    Kind::Kill => drop((running.remove(&shard), killed.insert(shard))),
                     _ => {}
                 }
                 assert!(SHARDS.contains(&running.len()), "seed {seed}");
             }
-        }
-    }
-
-    #[test]
-    fn who_was_killed_does_not_come_back() {
-        for seed in 0..100 {
-            let mut killed = HashSet::new();
-            for Planned { fault, .. } in schedule(&terms(seed)) {
-                let shard = fault.shard.unwrap_or_default();
-                assert!(!killed.contains(&shard), "seed {seed}: {shard}");
-                if fault.kind == Kind::Kill {
-                    killed.insert(shard);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn no_object_is_named_twice_in_a_fault() {
-        for Planned { fault, .. } in schedule(&terms(3)) {
-            let different: HashSet<_> = fault.objects.iter().collect();
-            assert_eq!(different.len(), fault.objects.len());
-            assert!(fault.objects.iter().all(|object| *object < 2_000));
         }
     }
 
@@ -371,16 +306,12 @@ mod tests {
     }
 
     #[test]
-    fn a_round_has_each_kind_of_fault_once() {
+    fn a_round_has_each_kind_of_fault_once_but_what_is_not_possible() {
         for seed in 0..100 {
             let planned = schedule(&Terms { rounds: 1, ..terms(seed) });
             let kinds: HashSet<_> = planned.iter().map(|planned| planned.fault.kind).collect();
             assert_eq!((planned.len(), kinds.len()), (Kind::all().len(), Kind::all().len()), "seed {seed}");
         }
-    }
-
-    #[test]
-    fn where_nothing_is_possible_nothing_is_planned() {
         let full = Terms { kinds: vec![Kind::Join], shards: *SHARDS.end(), ..terms(1) };
         assert_eq!(schedule(&full), []);
     }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use kube::{Api, ResourceExt as _, api::ListParams};
 use ringside_ring::ClusterRing;
 use tokio::time::{Instant, sleep};
@@ -48,50 +48,40 @@ pub(super) fn broken_off(run: &Run, error: &anyhow::Error) -> Unrest {
 async fn settled(run: &mut Run, until: Instant) -> Result<Option<Unrest>> {
     loop {
         run.revive().await?;
-        let look = look(run).await;
-        match look {
-            Ok(()) => return Ok(None),
-            Err(fault) if Instant::now() >= until => return Ok(Some(fault)),
-            Err(_) => sleep(LOOK).await,
+        // What could not be looked at is in the way as well.
+        let seen = look(run).await.unwrap_or_else(|error| Some(Unrest::of(error.to_string())));
+        if seen.is_none() || Instant::now() >= until {
+            return Ok(seen);
         }
+        sleep(LOOK).await;
     }
 }
 
-async fn look(run: &Run) -> Result<(), Unrest> {
+async fn look(run: &Run) -> Result<Option<Unrest>> {
     let picture = run.system.monitor().picture();
     let waiting = run.system.monitor().judge(Checker::waiting);
     if !picture.draining.is_empty() || picture.unassigned > 0 || !waiting.is_empty() {
-        return Err(Unrest { why: format!("{picture:?}, {} wait", waiting.len()), objects: waiting });
+        return Ok(Some(Unrest { why: format!("{picture:?}, {} wait", waiting.len()), objects: waiting }));
     }
     let rings: Api<ClusterRing> = Api::all(run.client.clone());
-    let status = rings.get(run.ring.name()).await.map_err(|error| unseen(&error))?.status.unwrap_or_default();
+    let status = rings.get(run.ring.name()).await?.status.unwrap_or_default();
     let running = run.system.shards().count();
     if usize::try_from(status.available_shards) != Ok(running) {
-        return Err(Unrest::of(format!("{} of {running} shards are counted", status.available_shards)));
+        return Ok(Some(Unrest::of(format!("{} of {running} shards are counted", status.available_shards))));
     }
     let unstable = status.conditions.iter().find(|it| it.type_ == "ShardsStable" && it.status == "False");
     let unstable = unstable.map(|condition| condition.message.as_str()).unwrap_or_default();
     let misplaced = misplaced(run, unstable).await?;
-    if misplaced.is_empty() {
-        return Ok(());
-    }
-    Err(Unrest { why: format!("not where they belong: {misplaced:?}"), objects: misplaced.into_keys().collect() })
+    let why = format!("not where they belong: {misplaced:?}");
+    Ok((!misplaced.is_empty()).then(|| Unrest { why, objects: misplaced.into_keys().collect() }))
 }
 
 /// The objects that are not with the shard that the ring says, with the shard that they are with. To shards that came and went,
 /// which `unstable` names, nothing is moved for up to ten minutes.
-async fn misplaced(run: &Run, unstable: &str) -> Result<BTreeMap<String, Option<String>>, Unrest> {
-    let homes = Homes::among(run.system.shards().map(Shard::name)).map_err(|error| unseen(&error))?;
-    let all = run
-        .workload
-        .api(&run.client)
-        .list_metadata(&ListParams::default())
-        .await
-        .map_err(|error| unseen(&error))?
-        .items;
-    if all.len() != run.workload.objects {
-        return Err(Unrest::of(format!("{} of {} objects are there", all.len(), run.workload.objects)));
-    }
+async fn misplaced(run: &Run, unstable: &str) -> Result<BTreeMap<String, Option<String>>> {
+    let homes = Homes::among(run.system.shards().map(Shard::name))?;
+    let all = run.workload.api(&run.client).list_metadata(&ListParams::default()).await?.items;
+    ensure!(all.len() == run.workload.objects, "{} of {} objects are there", all.len(), run.workload.objects);
     let elsewhere = all.iter().filter_map(|object| {
         let (namespace, name) = (object.namespace()?, object.name_any());
         let ownership = run.labels.ownership(object.metadata.labels.as_ref());
@@ -108,11 +98,6 @@ impl Unrest {
     fn of(why: String) -> Self {
         Self { why, objects: BTreeSet::new() }
     }
-}
-
-/// What could not be looked at.
-fn unseen(error: &impl ToString) -> Unrest {
-    Unrest::of(error.to_string())
 }
 
 impl fmt::Display for Unrest {

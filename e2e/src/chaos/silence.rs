@@ -11,11 +11,8 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::{
-    dead::Dead,
-    history::{Request, State},
-    schedule::Kind,
-};
+use super::{dead::Dead, history::Request, schedule::Kind};
+use crate::checker::Object;
 
 /// The objects themselves, of which labels are judged.
 const RESOURCE: &str = "websites";
@@ -60,11 +57,11 @@ pub(super) fn silence(
     let unheard = faults.iter().filter(|fault| fault.from < left && hides(fault, first.shard, faults));
     // Of a dead shard what arrived after that was held up; what was under way by then was until its answer.
     let sent = |at: Timestamp| silent.map_or(at, |silent| at.min(silent));
-    let spoke = asked
-        .map(
-            |request| if request.received > sent(request.received) { sent(request.received) } else { request.answered },
-        )
-        .chain(unheard.map(|fault| sent(fault.until)));
+    let spoke = asked.map(|request| match sent(request.received) {
+        held_up if held_up < request.received => held_up,
+        _ => request.answered,
+    });
+    let spoke = spoke.chain(unheard.map(|fault| sent(fault.until)));
     let last = spoke.max().map_or(first.began, |last| last.max(first.began));
     // Nothing where it was about to be answered, or began when the object had left.
     Some(Duration::try_from(left.duration_since(last)).unwrap_or_default())
@@ -87,14 +84,14 @@ fn hides(fault: &Fault<'_>, shard: &str, faults: &[Fault<'_>]) -> bool {
 
 /// When the last write arrived before a time that took the object from the shard, and whose that was.
 fn left<'a>(requests: &'a [Request], first: AtWork<'_>, before: Timestamp) -> Option<(Timestamp, &'a str)> {
-    let mut versions: Vec<(&Request, &State)> = requests
+    let mut versions: Vec<(&Request, &Object)> = requests
         .iter()
         .filter(|request| request.what.1.split('/').next() == Some(RESOURCE) && request.received <= before)
         .filter_map(|request| Some((request, request.object.as_ref()?)))
         .filter(|(_, object)| object.uid == first.uid)
         .collect();
     versions.sort_by_key(|(request, _)| (request.answered, request.received));
-    let with = |object: &State| object.shard.as_deref() == Some(first.shard);
+    let with = |object: &Object| object.labels.as_ref().and_then(|all| all.shard.as_deref()) == Some(first.shard);
     let moves = versions.windows(2).filter(|pair| with(pair[0].1) && !with(pair[1].1));
     moves.map(|pair| (pair[1].0.received, pair[1].0.who.as_str())).next_back()
 }
@@ -104,20 +101,21 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::checker::Labels;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
     }
 
     fn request(received: i64, answered: i64, who: &str, shard: Option<&str>) -> Request {
-        let (uid, version) = ("u".to_owned(), received.to_string());
+        let labels = Some(Labels { shard: shard.map(str::to_owned), drain: None });
         Request {
             received: at(received),
             answered: at(answered),
             who: who.to_owned(),
             what: ("patch".to_owned(), "websites".to_owned()),
             code: 200,
-            object: Some(State { uid, version, shard: shard.map(str::to_owned), drain: None }),
+            object: Some(Object { uid: "u".to_owned(), labels, ..Object::default() }),
         }
     }
 
@@ -129,10 +127,6 @@ mod tests {
             request(20, 21, "sharder", Some("b")),
             request(25, 26, "b", Some("b")),
         ]
-    }
-
-    fn silent(requests: &[Request], shard: &str, began: i64, other: i64) -> Option<Duration> {
-        silence(AtWork { uid: "u", shard, began: at(began) }, at(other), requests, &[], &[])
     }
 
     /// Of `a`, beside these faults: the kind, the shard, from when until when.
@@ -173,41 +167,27 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_is_silent_until_the_object_leaves_and_no_longer() {
-        assert_eq!(silent(&requests(), "a", 10, 24), Some(Duration::from_secs(8)));
-    }
-
-    #[test]
-    fn who_has_only_begun_is_not_silent_from_before() {
-        assert_eq!(silent(&requests(), "a", 18, 24), Some(Duration::from_secs(2)));
-    }
-
-    #[test]
-    fn who_waits_for_an_answer_is_not_silent() {
-        let mut requests = requests();
-        requests.insert(2, request(13, 22, "a", Some("a")));
-        assert_eq!(silent(&requests, "a", 10, 24), Some(Duration::ZERO));
-    }
-
-    #[test]
-    fn what_nobody_took_from_a_shard_excuses_nothing() {
-        assert_eq!(silent(&requests(), "b", 22, 30), None);
-        assert_eq!(silent(&requests(), "a", 10, 19), None);
-    }
-
-    #[test]
-    fn another_object_of_the_same_name_was_not_taken_from_it() {
-        let mut requests = requests();
-        requests[2].object.as_mut().unwrap().uid = "another".to_owned();
-        requests.truncate(3);
-        assert_eq!(silent(&requests, "a", 10, 24), None);
-    }
-
-    #[test]
-    fn the_acknowledgement_itself_is_no_word_about_the_object() {
-        let mut requests = requests();
-        requests.insert(2, request(19, 20, "a", None));
-        assert_eq!(silent(&requests, "a", 10, 24), Some(Duration::from_secs(7)));
+    fn silence_is_from_the_last_answer_or_the_beginning_until_the_object_leaves() {
+        let before = requests();
+        let asking = |received, answered, shard| [requests(), vec![request(received, answered, "a", shard)]].concat();
+        let mut of_another = requests();
+        of_another[2].object.as_mut().unwrap().uid = "another".to_owned();
+        of_another.truncate(3);
+        for (requests, shard, began, other, seconds) in [
+            (before.clone(), "a", 10, 24, Some(8)),
+            // Not from before it began, and not while it waits for an answer. The acknowledgement is no word about the object.
+            (before.clone(), "a", 18, 24, Some(2)),
+            (asking(13, 22, Some("a")), "a", 10, 24, Some(0)),
+            (asking(19, 20, None), "a", 10, 24, Some(7)),
+            // What nobody took from a shard excuses nothing, nor what was taken under the same name.
+            (before.clone(), "b", 22, 30, None),
+            (before, "a", 10, 19, None),
+            (of_another, "a", 10, 24, None),
+        ] {
+            let first = AtWork { uid: "u", shard, began: at(began) };
+            let silent = silence(first, at(other), &requests, &[], &[]);
+            assert_eq!(silent, seconds.map(Duration::from_secs), "{shard} from {began} to {other}");
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     audit,
-    checker::{self, Child, Gap, Lost, Overlap, Record, Report},
+    checker::{self, Gap, Landed, Overlap, Report},
     system::{Ended, OPERATOR, Settings},
 };
 
@@ -60,15 +60,15 @@ pub struct Verdict {
     /// Leases that were taken from shards before their time, and when.
     pub early: Vec<(String, SignedDuration)>,
     /// Children of owners that were taken from shards which had not let go of them in time.
-    pub forced: Vec<Child>,
+    pub forced: Vec<Landed>,
     /// Objects that were taken from shards which had not let go of them in time.
-    pub overdue: Vec<Lost>,
+    pub overdue: Vec<Landed>,
     /// What was in the way of rest.
     pub unsettled: Option<Unrest>,
     /// What happened.
     pub injected: Vec<Injected>,
-    /// What ended by itself and was started again: how often each.
-    pub revived: BTreeMap<Ended, usize>,
+    /// What ended by itself and was started again.
+    pub revived: Vec<Ended>,
     /// How many changes were made meanwhile.
     pub changes: usize,
     /// What happened to objects of which a promise was broken.
@@ -94,9 +94,8 @@ pub(super) async fn judge(
     let heard = audit::heard(&log)?;
     let Deaths { all: dead, early } = deaths(&heard, lease, &faults);
     let early = early.into_iter().map(|(shard, at)| (shard.to_owned(), at.duration_since(begun))).collect();
-    let is_forced = |one: &mut Child| one.drained.is_some_and(|drained| drained >= patience(one.at, &faults));
-    let forced = writes.overtaken.extract_if(.., is_forced).collect();
-    let is_overdue = |one: &mut Lost| one.drained >= patience(one.at, &faults);
+    let is_overdue = |one: &mut Landed| one.drained.is_some_and(|drained| drained >= patience(one.answered, &faults));
+    let forced = writes.overtaken.extract_if(.., is_overdue).collect();
     let overdue = writes.forced.extract_if(.., is_overdue).collect();
     let names = history::names(&journal);
     let overlapped = report.overlaps.iter().filter_map(|overlap| names.get(&overlap.uid).cloned());
@@ -104,15 +103,11 @@ pub(super) async fn judge(
     let requests = history::requests(&log, &run.labels, &sought)?;
     let judged = report.overlaps.iter().map(|overlap| {
         let name = names.get(&overlap.uid).cloned().unwrap_or_default();
-        let requests = requests.get(&name).map(Vec::as_slice).unwrap_or_default();
-        Judged { silent: silent(overlap, requests, begun, &faults, &dead), overlap: overlap.clone(), name }
+        let silent = silent(overlap, of(&requests, &name), begun, &faults, &dead);
+        Judged { silent, overlap: overlap.clone(), name }
     });
     let (excused, overlaps) = judged.partition::<Vec<_>, _>(|one| one.silent.is_some_and(|silent| silent > grace));
-    let mut revived = BTreeMap::new();
-    for ended in &run.revived {
-        *revived.entry(ended.clone()).or_default() += 1;
-    }
-    let injected = run.injected.clone();
+    let (injected, revived, histories) = (run.injected.clone(), run.revived.clone(), Vec::new());
     let mut verdict = Verdict {
         report,
         writes,
@@ -125,10 +120,11 @@ pub(super) async fn judge(
         injected,
         revived,
         changes,
-        histories: Vec::new(),
+        histories,
     };
     let told: BTreeSet<String> = verdict.concerned().into_iter().take(TOLD).collect();
-    verdict.histories = told.iter().map(|name| tell(name, &requests, &journal, begun)).collect();
+    let tell = |name: &String| history::tell(name, of(&requests, name), &journal, begun);
+    verdict.histories = told.iter().map(tell).collect();
     Ok(verdict)
 }
 
@@ -146,8 +142,8 @@ fn patience(at: Timestamp, faults: &[silence::Fault<'_>]) -> Duration {
     (heard_of..=edits).map(after).min().unwrap_or(shorter)
 }
 
-fn tell(name: &str, requests: &BTreeMap<String, Vec<Request>>, journal: &[Record], begun: Timestamp) -> String {
-    history::tell(name, requests.get(name).map(Vec::as_slice).unwrap_or_default(), journal, begun)
+fn of<'a>(requests: &'a BTreeMap<String, Vec<Request>>, name: &str) -> &'a [Request] {
+    requests.get(name).map(Vec::as_slice).unwrap_or_default()
 }
 
 /// A fault, with the times of the wall clock.
@@ -171,19 +167,12 @@ fn silent(
 
 /// The objects of which something else than an overlap is wrong, by namespace and name. Children have their owners' names.
 fn objects_of(report: &Report, writes: &checker::Verdict, unsettled: Option<&Unrest>) -> Vec<String> {
-    let landed = [&writes.foreign, &writes.late, &writes.second_creates, &writes.barred];
-    let children = [&writes.deleted, &writes.overtaken, &writes.left_behind];
-    let of_resource = landed
-        .into_iter()
-        .flatten()
-        .map(|one| &one.object)
-        .chain(children.into_iter().flatten().map(|one| &one.object))
-        .chain(writes.lost.iter().chain(&writes.forced).map(|one| &one.object))
-        .filter_map(|object| object.rsplit(' ').next());
+    let written =
+        writes.faults().into_iter().flat_map(|(_, found)| found).filter_map(|one| one.object.rsplit(' ').next());
     let named = report.taken.iter().map(|one| &*one.name).chain(report.forgotten.iter().map(|one| &*one.name));
     let apart = report.apart.iter().map(|one| &*one.owner);
     let in_the_way = unsettled.into_iter().flat_map(|why| why.objects.iter().cloned());
-    of_resource.chain(named).chain(apart).map(str::to_owned).chain(in_the_way).collect()
+    written.chain(named).chain(apart).map(str::to_owned).chain(in_the_way).collect()
 }
 
 impl Verdict {
@@ -210,7 +199,7 @@ impl Verdict {
 
     /// What ended by itself and should not: parts of Ringside do for no reason, and a controller only if it no longer leads.
     pub fn failed(&self) -> impl Iterator<Item = &Ended> {
-        self.revived.keys().filter(|ended| !(ended.name.ends_with(OPERATOR) && ended.said == LEAD_LOST))
+        self.revived.iter().filter(|ended| !(ended.name.ends_with(OPERATOR) && ended.said == LEAD_LOST))
     }
 
     /// What was to happen, and did not, or hit nothing.

@@ -126,3 +126,28 @@ pub fn percentile(times: &[Duration], percent: usize) -> Option<Duration> {
     let rank = (times.len() * percent).div_ceil(100);
     times.get(rank.max(1) - 1).copied()
 }
+
+/// One of each fault, of the object of this name.
+#[cfg(test)]
+pub(crate) mod samples {
+    use super::{Apart, Duration, Forgotten, Overlap, Taken};
+
+    pub(crate) fn overlap() -> Overlap {
+        let at = |instance: &str, millis| (instance.to_owned(), Duration::from_millis(millis));
+        Overlap { uid: "u".to_owned(), first: at("a.1", 0), second: at("b.2", 7) }
+    }
+
+    pub(crate) fn taken(name: &str) -> Taken {
+        let [uid, name, from, to] = ["u", name, "a", "b"].map(str::to_owned);
+        Taken { uid, name, from, to, at: Duration::from_millis(9) }
+    }
+
+    pub(crate) fn forgotten(name: &str) -> Forgotten {
+        Forgotten { uid: "u".to_owned(), name: name.to_owned(), generation: Some(4), waited: Duration::from_secs(20) }
+    }
+
+    pub(crate) fn apart(owner: &str) -> Apart {
+        let [kind, owner, shard] = ["Secret", owner, "b"].map(str::to_owned);
+        Apart { kind, owner, owner_shard: Some(shard), child_shard: None }
+    }
+}

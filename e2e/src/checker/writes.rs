@@ -4,9 +4,12 @@
 //! The order is that of the resourceVersions. Kubernetes promises it within one resource only; the harness has one etcd,
 //! whose revision they are, so here they order all objects.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::RangeInclusive,
+};
 
-use k8s_openapi::jiff::SignedDuration;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 
 mod barred;
@@ -23,7 +26,7 @@ mod verdict;
 use self::history::{History, Version};
 pub use self::{
     record::{Change, Labels, Object, Seen, Write},
-    verdict::{Child, Handover, Landed, Lost, Stages, Verdict},
+    verdict::{Handover, Landed, Stages, Verdict},
 };
 use super::record::Uid;
 
@@ -33,6 +36,9 @@ const LONGEST_CHAIN: usize = 8;
 /// For so long after an object is gone its shard may still write what it had begun, by the name that another one has by then.
 const BEGUN: SignedDuration = SignedDuration::from_secs(3);
 
+/// Requests without an answer, by resource and name.
+type Unanswered = HashMap<(GroupResource, String), Vec<Write>>;
+
 /// Takes in writes in any order. What is kept of each is its version and labels.
 #[derive(Debug, Default)]
 pub struct Writes {
@@ -41,8 +47,7 @@ pub struct Writes {
     refused: Vec<Write>,
     /// What the API server's fence refused.
     barred: Vec<Write>,
-    /// Requests without an answer, by resource and name.
-    unanswered: HashMap<(GroupResource, String), Vec<Write>>,
+    unanswered: Unanswered,
     /// What watches showed.
     seen: Vec<Seen>,
     /// By the name of a Lease: who held it, as of which version.
@@ -85,10 +90,9 @@ impl Writes {
         for Seen { at, resource, object } in std::mem::take(&mut self.seen) {
             let history = self.objects.entry(object.uid.clone()).or_default();
             let Some(version) = object.version.clone().filter(|version| !history.has(version)) else { continue };
-            let tried = self.unanswered.get(&(resource.clone(), object.name.clone()));
             // The last one who asked before it was there: answers come within a second, if they do.
-            let by =
-                tried.into_iter().flatten().filter(|write| write.received <= at).max_by_key(|write| write.received);
+            let tried = tried(&self.unanswered, &resource, &object.name).filter(|write| write.received <= at);
+            let by = tried.max_by_key(|write| write.received);
             let (change, version) = (Change::Updated, Some(version));
             history.record(Write {
                 id: by.map(|by| by.id.clone()).unwrap_or_default(),
@@ -109,12 +113,10 @@ impl Writes {
     fn put_in_unseen(&mut self) {
         let mut unseen = Vec::new();
         for ([last, next], before, version) in self.objects.values().flat_map(History::gaps) {
-            let Write { resource, object, .. } = &version.write;
-            let tried = self.unanswered.get(&(resource.clone(), object.name.clone())).into_iter().flatten();
             let between = before.write.received..=version.write.answered;
             let was_free = before.labels.shard.is_none();
             let may_give = |write: &&Write| write.by_sharder || was_free && write.shard.is_none();
-            let tried = tried.filter(may_give).filter(|write| between.contains(&write.received));
+            let tried = self.tried(&version.write, between).filter(may_give);
             let Some(by) = tried.max_by_key(|write| write.received) else { continue };
             let then = self.objects.values().filter_map(|history| history.number_at(by.received)).max();
             // Between both, and where the others were by then.
@@ -122,7 +124,7 @@ impl Writes {
             let object = Object {
                 version: place.to_string().parse().ok(),
                 labels: Some(version.labels.clone()),
-                ..object.clone()
+                ..version.write.object.clone()
             };
             unseen.push(Write { answered: by.received, change: Change::Updated, object, ..by.clone() });
         }
@@ -173,27 +175,36 @@ impl Writes {
         };
         let holders = own.into_iter().chain(owner.map(|owner| owner.labels.shard.as_deref()));
         if let Some(other) = holders.clone().flatten().find(|holder| *holder != shard) {
-            verdict.foreign.push(Landed::of(&version.write, shard.to_owned(), Some(other.to_owned())));
+            verdict.foreign.push(Landed::of(&version.write, Some(shard), Some(other)));
         } else if holders.clone().all(|holder| holder.is_none()) && !self.is_for_the_one_before(history, version, shard)
         {
-            verdict.late.push(Landed::of(&version.write, shard.to_owned(), None));
+            verdict.late.push(Landed::of(&version.write, Some(shard), None));
         }
     }
 
     /// Whether nobody has had the object so far, and another one of its name was the shard's until a moment ago: a patch names
     /// no uid, and without shards as well it would land on the new one.
     fn is_for_the_one_before(&self, history: &History, version: &Version, shard: &str) -> bool {
-        let Write { resource, object, received, .. } = &version.write;
         let just_gone = |gone: &Version| {
-            let since = received.duration_since(gone.write.received);
+            let since = version.write.received.duration_since(gone.write.received);
             !since.is_negative() && since <= BEGUN
         };
         let was_its = |other: &History| {
             let gone = other.deletion().filter(|gone| just_gone(gone));
             gone.is_some_and(|gone| other.shard_at(gone.write.received).as_deref() == Some(shard))
         };
-        history.was_nobodys_until(version)
-            && self.objects.values().any(|other| other.is_named(resource, &object.name) && was_its(other))
+        history.was_nobodys_until(version) && self.named(&version.write).any(was_its)
+    }
+
+    /// The objects of the same resource and name.
+    fn named(&self, write: &Write) -> impl Iterator<Item = &History> {
+        self.objects.values().filter(move |history| history.is_named(&write.resource, &write.object.name))
+    }
+
+    /// The requests about the same object that arrived in this time, and were not answered.
+    fn tried(&self, write: &Write, between: RangeInclusive<Timestamp>) -> impl Iterator<Item = &Write> {
+        let tried = tried(&self.unanswered, &write.resource, &write.object.name);
+        tried.filter(move |tried| between.contains(&tried.received))
     }
 
     /// The object that a child belongs to in the end, where that was recorded.
@@ -216,6 +227,15 @@ impl Writes {
         }
         None
     }
+}
+
+/// The requests about an object that were not answered.
+fn tried<'a>(
+    unanswered: &'a Unanswered,
+    resource: &GroupResource,
+    name: &str,
+) -> impl Iterator<Item = &'a Write> + use<'a> {
+    unanswered.get(&(resource.clone(), name.to_owned())).into_iter().flatten()
 }
 
 fn number(version: &ResourceVersion) -> u64 {

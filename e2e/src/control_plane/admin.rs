@@ -11,8 +11,8 @@ use serde_json::json;
 
 use crate::files::failed;
 
-/// A kubeconfig without references to files, for the bearer of a token. JSON is YAML as well.
-pub(super) fn kubeconfig(url: &str, ca: &str, token: &str, namespace: &str) -> String {
+/// Writes a kubeconfig without references to other files, for the bearer of a token. JSON is YAML as well.
+pub(super) fn write(path: &Path, url: &str, ca: &str, token: &str, namespace: &str) -> anyhow::Result<()> {
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -25,25 +25,11 @@ pub(super) fn kubeconfig(url: &str, ca: &str, token: &str, namespace: &str) -> S
         "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": "e2e", "namespace": namespace}}],
         "current-context": "e2e",
     });
-    format!("{config:#}\n")
-}
-
-/// Writes a kubeconfig to a file.
-pub(super) fn write(path: &Path, kubeconfig: &str) -> anyhow::Result<()> {
-    fs::write(path, kubeconfig).map_err(failed("write", path))
+    fs::write(path, format!("{config:#}\n")).map_err(failed("write", path))
 }
 
 /// Makes a client that uses a kubeconfig in a file.
 pub async fn client_of(path: &Path) -> anyhow::Result<Client> {
-    connect(Kubeconfig::read_from(path)?).await
-}
-
-/// Makes a client that uses a kubeconfig.
-pub(super) async fn client(kubeconfig: &str) -> anyhow::Result<Client> {
-    connect(Kubeconfig::from_yaml(kubeconfig)?).await
-}
-
-async fn connect(kubeconfig: Kubeconfig) -> anyhow::Result<Client> {
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let config = Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
 }

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::Context as _;
 
-use super::{ControlPlane, Lag, admin, commands, spawn, until_ready};
+use super::{ControlPlane, Lag, admin, client_of, commands, spawn, until_ready};
 use crate::process::Process;
 
 /// A running API server beside the control plane's own. It ends when this is dropped: drop it before the control plane.
@@ -48,8 +48,8 @@ impl ControlPlane {
 
     /// Starts another API server that can be held in the past.
     pub async fn start_lagging_api_server(&self) -> anyhow::Result<(AnotherApiServer, Lag)> {
-        let lag = Lag::before(self.layout.etcd()).await.context("find a free port")?;
-        Ok((self.another(lag.port(), &[]).await?, lag))
+        let lag = Lag::to(self.layout.etcd()).await.context("find a free port")?;
+        Ok((self.another(lag.address().port(), &[]).await?, lag))
     }
 
     async fn another(&self, etcd: u16, flags: &[&str]) -> anyhow::Result<AnotherApiServer> {
@@ -59,9 +59,9 @@ impl ControlPlane {
         command.arg(format!("--bind-address={}", address.ip())).args(flags);
         let process = spawn("kube-apiserver-2", &command, &self.layout)?;
         let url = format!("https://{address}");
-        let kubeconfig = admin::kubeconfig(&url, &self.credentials.ca, &self.credentials.admin_token, "default");
-        let client = admin::client(&kubeconfig).await?;
-        until_ready(&client, &[&process]).await?;
+        let kubeconfig = self.layout.file("kubeconfig-2");
+        admin::write(&kubeconfig, &url, &self.credentials.ca, &self.credentials.admin_token, "default")?;
+        until_ready(&client_of(&kubeconfig).await?, &[&process]).await?;
         Ok(AnotherApiServer { process, address, url })
     }
 }

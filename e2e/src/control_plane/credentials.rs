@@ -27,9 +27,10 @@ pub(super) struct Credentials {
 
 /// Makes all of them and writes the files that [`super::commands`] name.
 pub(super) fn write(layout: &Layout) -> anyhow::Result<Credentials> {
-    let ca = authority()?;
-    let (server, server_key) = server_pair(&ca)?;
-    let accounts = key("key of the ServiceAccount tokens")?;
+    let made = "make keys and certificates";
+    let ca = authority().context(made)?;
+    let (server, server_key) = server_pair(&ca).context(made)?;
+    let accounts = KeyPair::generate().context(made)?;
     let (admin_token, node_token) = (token(), token());
     let tokens = format!(
         "{admin_token},admin,admin,system:masters\n{node_token},system:node:{NODE},system:node:{NODE},system:nodes\n"
@@ -52,25 +53,18 @@ fn token() -> String {
     format!("{:032x}", rand::random::<u128>())
 }
 
-fn key(what: &'static str) -> anyhow::Result<KeyPair> {
-    KeyPair::generate().with_context(|| format!("make the {what}"))
-}
-
-fn authority() -> anyhow::Result<CertifiedIssuer<'static, KeyPair>> {
-    let made = "make the certificate authority";
-    let mut params = CertificateParams::new(Vec::new()).context(made)?;
+fn authority() -> Result<CertifiedIssuer<'static, KeyPair>, rcgen::Error> {
+    let mut params = CertificateParams::new(Vec::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params.distinguished_name.push(rcgen::DnType::CommonName, "ringside-e2e");
-    CertifiedIssuer::self_signed(params, key("key of the certificate authority")?).context(made)
+    CertifiedIssuer::self_signed(params, KeyPair::generate()?)
 }
 
-fn server_pair(ca: &CertifiedIssuer<'static, KeyPair>) -> anyhow::Result<(Certificate, KeyPair)> {
-    let made = "make the API server's certificate";
-    let key = key("API server's key")?;
-    let mut params = CertificateParams::new(SERVER_NAMES.map(str::to_owned)).context(made)?;
+fn server_pair(ca: &CertifiedIssuer<'static, KeyPair>) -> Result<(Certificate, KeyPair), rcgen::Error> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new(SERVER_NAMES.map(str::to_owned))?;
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.distinguished_name.push(rcgen::DnType::CommonName, "kube-apiserver");
-    let certificate = params.signed_by(&key, ca).context(made)?;
-    Ok((certificate, key))
+    Ok((params.signed_by(&key, ca)?, key))
 }

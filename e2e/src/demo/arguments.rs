@@ -1,6 +1,6 @@
 //! The demo's command line.
 
-use clap::Parser;
+use clap::{Parser, builder::RangedU64ValueParser};
 
 /// Shows an unmodified controller that shares its work among several replicas, on a real Kubernetes API server, while
 /// replicas join, restart and die; and checks that no object was worked on twice at once and none was forgotten.
@@ -22,12 +22,8 @@ pub struct Arguments {
 }
 
 /// Fewer would leave nothing to see: a shard without objects, or nobody to take over.
-fn at_least(least: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
-    move |text| match text.parse() {
-        Ok(number) if number >= least => Ok(number),
-        Ok(_) => Err(format!("at least {least}")),
-        Err(error) => Err(format!("{error}")),
-    }
+fn at_least(least: u64) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(least..)
 }
 
 #[cfg(test)]

@@ -114,16 +114,11 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_one_line_and_says_all() {
-        let line = frame().line();
-        assert!(!line.contains('\n'));
+    fn a_line_is_one_line_and_says_all_and_a_block_ends_with_the_figures() {
+        let (line, block) = (frame().line(), frame().block());
+        assert!(!line.contains('\n') && block.ends_with("overlaps 0\n"), "{line}, {block}");
         for part in ["01:23", "a shard joins", "shard-1 ready 7", "moves in progress 2", "overlaps 0"] {
             assert!(line.contains(part), "{part}: {line}");
         }
-    }
-
-    #[test]
-    fn a_block_ends_with_the_figures() {
-        assert!(frame().block().ends_with("overlaps 0\n"));
     }
 }

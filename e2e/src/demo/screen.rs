@@ -69,7 +69,8 @@ impl Screen {
             let passed = frame.elapsed.saturating_sub(last.0);
             if passed >= LINE {
                 // After a new beginning of the count the total is smaller than before.
-                per_second = rate(total.saturating_sub(last.1), passed);
+                let millis = usize::try_from(passed.as_millis()).unwrap_or(usize::MAX);
+                per_second = 1000 * total.saturating_sub(last.1) / millis;
                 last = (frame.elapsed, total);
             }
             frame.per_second = per_second;
@@ -78,11 +79,11 @@ impl Screen {
     }
 
     fn frame(&self, monitor: &Monitor) -> Frame {
-        let chapter = self.state().chapter.clone();
+        let (chapter, elapsed, picture) = (self.state().chapter.clone(), monitor.now(), monitor.picture());
         monitor.judge(|checker| Frame {
-            elapsed: monitor.now(),
+            elapsed,
             chapter,
-            picture: monitor.picture(),
+            picture,
             reconciles: checker.reconciles().clone(),
             per_second: 0,
             pending: checker.pending(),
@@ -109,21 +110,5 @@ impl Screen {
         // A terminal that is gone is noticed by the signal that comes with it.
         let _ = std::io::stdout().flush();
         state.drawn = block.lines().count();
-    }
-}
-
-fn rate(count: usize, passed: Duration) -> usize {
-    let millis = usize::try_from(passed.as_millis()).unwrap_or(usize::MAX).max(1);
-    (count.saturating_mul(1000) + millis / 2) / millis
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_are_rounded() {
-        assert_eq!(rate(25, Duration::from_secs(2)), 13);
-        assert_eq!(rate(0, Duration::ZERO), 0);
     }
 }

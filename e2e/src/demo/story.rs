@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 
 use super::{Arguments, Screen};
 use crate::{
+    chaos::schedule::shard,
     checker::Report,
     system::{Settings, System, SystemError},
     workload::{Updates, Workload},
@@ -49,7 +50,7 @@ impl<'a> Story<'a> {
         self.begin(system).await?;
         let client = system.control_plane().client();
         let updates = self.workload("site", self.arguments.objects).start_updates(&client);
-        self.chapter(&format!("{} shards share the work, objects change steadily", self.arguments.shards));
+        self.screen.chapter(&format!("{} shards share the work, objects change steadily", self.arguments.shards));
         tokio::time::sleep(PAUSE).await;
         self.changes(system).await?;
         let report = self.end(system, updates).await?;
@@ -57,7 +58,8 @@ impl<'a> Story<'a> {
     }
 
     async fn without_ringside(&self, system: &mut System) -> Result<Contrast> {
-        self.chapter(&format!("without Ringside: {UNSHARDED} replicas of an ordinary controller elect one leader"));
+        self.screen
+            .chapter(&format!("without Ringside: {UNSHARDED} replicas of an ordinary controller elect one leader"));
         let client = system.control_plane().client();
         let names: Vec<_> = (0..UNSHARDED).map(|index| format!("replica-{index}")).collect();
         for name in &names {
@@ -82,7 +84,8 @@ impl<'a> Story<'a> {
     /// The sharder, the shards, the objects.
     async fn begin(&self, system: &mut System) -> Result<()> {
         let (objects, shards) = (self.arguments.objects, self.arguments.shards);
-        self.chapter(&format!("with Ringside: {SHARDERS} sharder replicas, {shards} shards, {objects} new objects"));
+        self.screen
+            .chapter(&format!("with Ringside: {SHARDERS} sharder replicas, {shards} shards, {objects} new objects"));
         system.start_sharding(SHARDERS).await?;
         for index in 0..shards {
             system.add_shard(&shard(index)).await?;
@@ -93,31 +96,28 @@ impl<'a> Story<'a> {
     /// A shard joins, one restarts, one is killed.
     async fn changes(&self, system: &mut System) -> Result<()> {
         let joining = shard(self.arguments.shards);
-        self.chapter(&format!("{joining} joins: it gets its share from the others, which let go first"));
+        self.screen.chapter(&format!("{joining} joins: it gets its share from the others, which let go first"));
         system.add_shard(&joining).await?;
-        system.until_balanced(STEP_DEADLINE).await?;
-        tokio::time::sleep(PAUSE).await;
+        rest(system).await?;
 
         let restarted = shard(0);
-        self.chapter(&format!("{restarted} leaves gracefully: it releases its Lease, the others take over at once"));
+        self.screen
+            .chapter(&format!("{restarted} leaves gracefully: it releases its Lease, the others take over at once"));
         system.remove_shard(&restarted).await?;
-        system.until_balanced(STEP_DEADLINE).await?;
-        tokio::time::sleep(PAUSE).await;
-        self.chapter(&format!("{restarted} comes back: it gets the same share, the others let go first"));
+        rest(system).await?;
+        self.screen.chapter(&format!("{restarted} comes back: it gets the same share, the others let go first"));
         system.add_shard(&restarted).await?;
-        system.until_balanced(STEP_DEADLINE).await?;
-        tokio::time::sleep(PAUSE).await;
+        rest(system).await?;
 
         let killed = shard(1);
-        self.chapter(&format!("{killed} gets SIGKILL: its Lease runs out, the sharder takes it, the others take over"));
+        self.screen
+            .chapter(&format!("{killed} gets SIGKILL: its Lease runs out, the sharder takes it, the others take over"));
         system.kill_shard(&killed).await?;
-        system.until_balanced(STEP_DEADLINE).await?;
-        tokio::time::sleep(PAUSE).await;
-        Ok(())
+        rest(system).await
     }
 
     async fn end(&self, system: &mut System, updates: Updates) -> Result<Report> {
-        self.chapter("one last change of each object: everybody works on all that is his");
+        self.screen.chapter("one last change of each object: everybody works on all that is his");
         updates.stop().await.context("change objects")?;
         let workload = self.workload("site", self.arguments.objects);
         match system.until_all_worked_on(&workload, bound()).await {
@@ -126,10 +126,6 @@ impl<'a> Story<'a> {
             outcome => outcome?,
         }
         Ok(system.report(bound()).await?)
-    }
-
-    fn chapter(&self, text: &str) {
-        self.screen.chapter(text);
     }
 
     fn workload(&self, prefix: &'static str, objects: usize) -> Workload {
@@ -143,6 +139,9 @@ fn bound() -> Duration {
     2 * Settings::default().lease_duration + Duration::from_secs(5) + Duration::from_secs(5)
 }
 
-fn shard(index: usize) -> String {
-    format!("shard-{index}")
+/// Waits until all have their share, and lets people look at it.
+async fn rest(system: &System) -> Result<()> {
+    system.until_balanced(STEP_DEADLINE).await?;
+    tokio::time::sleep(PAUSE).await;
+    Ok(())
 }

@@ -94,7 +94,7 @@ fn millis(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checker::{Apart, Forgotten, Gap, Overlap, Taken};
+    use crate::checker::{Gap, samples};
 
     fn arguments() -> Arguments {
         Arguments { objects: 300, shards: 3, seed: 1, keep: false }
@@ -126,38 +126,18 @@ mod tests {
     #[test]
     fn faults_are_named() {
         let report = Report {
-            overlaps: vec![Overlap {
-                uid: "u-1".to_owned(),
-                first: ("a".to_owned(), Duration::ZERO),
-                second: ("b".to_owned(), Duration::from_millis(7)),
-            }],
-            taken: vec![Taken {
-                uid: "u-3".to_owned(),
-                name: "default/taken".to_owned(),
-                from: "shard-0".to_owned(),
-                to: "shard-1".to_owned(),
-                at: Duration::from_millis(9),
-            }],
-            forgotten: vec![Forgotten {
-                uid: "u-2".to_owned(),
-                name: "default/lost".to_owned(),
-                generation: Some(4),
-                waited: Duration::from_secs(20),
-            }],
-            apart: vec![Apart {
-                kind: "Secret".to_owned(),
-                owner: "default/moved".to_owned(),
-                owner_shard: Some("shard-1".to_owned()),
-                child_shard: None,
-            }],
+            overlaps: vec![samples::overlap()],
+            taken: vec![samples::taken("default/taken")],
+            forgotten: vec![samples::forgotten("default/lost")],
+            apart: vec![samples::apart("default/moved")],
             ..Report::default()
         };
         let text = table(&arguments(), &Contrast::new(), &report);
         for part in [
-            "u-1: a since 0 ms, b from 7 ms",
+            "u: a.1 since 0 ms, b.2 from 7 ms",
             "default/lost: generation 4 for 20000 ms",
-            "default/taken: by shard-1 from shard-0 at 9 ms",
-            "Secret of default/moved: nobody, its owner shard-1",
+            "default/taken: by b from a at 9 ms",
+            "Secret of default/moved: nobody, its owner b",
             "FAILED",
         ] {
             assert!(text.contains(part), "{part}: {text}");

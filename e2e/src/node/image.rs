@@ -13,6 +13,9 @@ use tar::{Builder, Header};
 /// So that the same program makes the same image.
 const EPOCH: u64 = 0;
 
+const CONFIG: &str = "config.json";
+const LAYER: &str = "layer.tar";
+
 /// An image that holds one program and nothing else, as the Dockerfile makes them.
 pub(super) struct Image {
     /// What manifests call it. containerd wants the name in full.
@@ -23,65 +26,22 @@ pub(super) struct Image {
     pub(super) user: &'static str,
 }
 
-/// A blob of an image, named by what is in it.
-struct Blob {
-    media_type: &'static str,
-    digest: String,
-    bytes: Vec<u8>,
-}
-
-impl Blob {
-    fn new(media_type: &'static str, bytes: Vec<u8>) -> Self {
-        let digest = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { media_type, digest, bytes }
-    }
-
-    fn descriptor(&self) -> serde_json::Value {
-        json!({"mediaType": self.media_type, "digest": self.name(), "size": self.bytes.len()})
-    }
-
-    fn name(&self) -> String {
-        format!("sha256:{}", self.digest)
-    }
-
-    fn path(&self) -> String {
-        format!("blobs/sha256/{}", self.digest)
-    }
-}
-
 impl Image {
-    /// Packs the program at `source` into an OCI image layout, as a tar archive at `archive`.
+    /// Packs the program at `source` as `docker save` does, as a tar archive at `archive`.
     pub(super) fn pack(&self, source: &Path, archive: &Path) -> io::Result<()> {
         let layer = tar(&[(self.program, 0o755, &fs::read(source)?)])?;
-        let layer = Blob::new("application/vnd.oci.image.layer.v1.tar", layer);
-        let config = Blob::new(
-            "application/vnd.oci.image.config.v1+json",
-            json_bytes(&json!({
-                "architecture": architecture(),
-                "os": "linux",
-                "config": {"Entrypoint": [format!("/{}", self.program)], "User": self.user},
-                "rootfs": {"type": "layers", "diff_ids": [layer.name()]},
-            })),
-        );
-        let manifest = Blob::new(
-            "application/vnd.oci.image.manifest.v1+json",
-            json_bytes(&json!({
-                "schemaVersion": 2,
-                "mediaType": "application/vnd.oci.image.manifest.v1+json",
-                "config": config.descriptor(),
-                "layers": [layer.descriptor()],
-            })),
-        );
-        let mut entry = manifest.descriptor();
-        entry["platform"] = json!({"architecture": architecture(), "os": "linux"});
-        entry["annotations"] = json!({"io.containerd.image.name": self.reference});
-        let index = json_bytes(&json!({"schemaVersion": 2, "manifests": [entry]}));
+        let digest: String = Sha256::digest(&layer).iter().map(|byte| format!("{byte:02x}")).collect();
+        let config = json!({
+            "architecture": architecture(),
+            "os": "linux",
+            "config": {"Entrypoint": [format!("/{}", self.program)], "User": self.user},
+            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]},
+        });
+        let manifest = json!([{"Config": CONFIG, "RepoTags": [self.reference], "Layers": [LAYER]}]);
         let packed = tar(&[
-            ("oci-layout", 0o644, br#"{"imageLayoutVersion":"1.0.0"}"#),
-            ("index.json", 0o644, &index),
-            (&layer.path(), 0o644, &layer.bytes),
-            (&config.path(), 0o644, &config.bytes),
-            (&manifest.path(), 0o644, &manifest.bytes),
+            ("manifest.json", 0o644, manifest.to_string().as_bytes()),
+            (CONFIG, 0o644, config.to_string().as_bytes()),
+            (LAYER, 0o644, &layer),
         ])?;
         File::create(archive)?.write_all(&packed)
     }
@@ -94,10 +54,6 @@ fn architecture() -> &'static str {
         "aarch64" => "arm64",
         other => other,
     }
-}
-
-fn json_bytes(value: &serde_json::Value) -> Vec<u8> {
-    value.to_string().into_bytes()
 }
 
 fn tar(files: &[(&str, u32, &[u8])]) -> io::Result<Vec<u8>> {
@@ -132,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn every_blob_is_where_its_digest_says() {
+    fn an_image_runs_its_program_from_a_layer_with_the_digest_that_it_names() {
         let folder = tempfile::tempdir().unwrap();
         let (source, archive) = (folder.path().join("source"), folder.path().join("archive"));
         fs::write(&source, "a program").unwrap();
@@ -140,16 +96,14 @@ mod tests {
         image.pack(&source, &archive).unwrap();
         let files = unpack(&fs::read(&archive).unwrap());
         let json = |name: &str| serde_json::from_slice::<serde_json::Value>(&files[name]).unwrap();
-        let blob = |descriptor: &serde_json::Value| {
-            let digest = descriptor["digest"].as_str().unwrap();
-            let path = digest.replace("sha256:", "blobs/sha256/");
-            assert_eq!(descriptor["size"], files[&path].len());
-            path
-        };
-        let entry = &json("index.json")["manifests"][0];
-        assert_eq!(entry["annotations"]["io.containerd.image.name"], "example.com/a:1");
-        let manifest = json(&blob(entry));
-        assert_eq!(json(&blob(&manifest["config"]))["config"]["Entrypoint"], json!(["/run"]));
-        assert_eq!(unpack(&files[&blob(&manifest["layers"][0])])["run"], b"a program");
+        let manifest = json!([{"Config": CONFIG, "RepoTags": ["example.com/a:1"], "Layers": [LAYER]}]);
+        assert_eq!(json("manifest.json"), manifest);
+        assert_eq!(json(CONFIG)["config"], json!({"Entrypoint": ["/run"], "User": "1:1"}));
+        let digest = format!(
+            "sha256:{}",
+            Sha256::digest(&files[LAYER]).iter().map(|it| format!("{it:02x}")).collect::<String>()
+        );
+        assert_eq!(json(CONFIG)["rootfs"]["diff_ids"], json!([digest]));
+        assert_eq!(unpack(&files[LAYER])["run"], b"a program");
     }
 }

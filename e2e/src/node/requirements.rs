@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::{Result, anyhow, bail, ensure};
 use rustix::process::geteuid;
 
 use super::namespaces::Namespaces;
@@ -38,43 +39,20 @@ pub struct Requirements {
     pub(super) cni: PathBuf,
 }
 
-/// The machine can't have a node.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum Missing {
-    /// Not root.
-    #[error("a node needs root, for its namespaces, mounts and cgroups: run this as root")]
-    Root,
-    /// Not all programs are there.
-    #[error("a node needs {}, not found on this machine: apt-get install {}", programs.join(", "), packages.join(" "))]
-    Programs {
-        /// Which ones.
-        programs: Vec<&'static str>,
-        /// The packages that have them.
-        packages: Vec<&'static str>,
-    },
-    /// Root may not do what a node needs: most containers take that away.
-    #[error("a node needs {what}, refused here: {why}; in a container it needs one with all privileges")]
-    Refused {
-        /// What was tried.
-        what: &'static str,
-        /// What was said about it, in one line.
-        why: String,
-    },
-}
-
 impl Requirements {
     /// Looks at this machine.
-    pub fn check() -> Result<Self, Missing> {
-        if !geteuid().is_root() {
-            return Err(Missing::Root);
-        }
+    ///
+    /// # Errors
+    /// Says in one line what is missing.
+    pub fn check() -> Result<Self> {
+        ensure!(geteuid().is_root(), "a node needs root, for its namespaces, mounts and cgroups: run this as root");
         let folders: Vec<_> = SYSTEM_PATH.split(':').map(Path::new).collect();
         let requirements = Self::look(&folders, &CNI_FOLDERS.map(Path::new))?;
         try_out()?;
         Ok(requirements)
     }
 
-    fn look(folders: &[&Path], cni_folders: &[&Path]) -> Result<Self, Missing> {
+    fn look(folders: &[&Path], cni_folders: &[&Path]) -> Result<Self> {
         let missing = |(program, _): &(&str, &str)| !folders.iter().any(|folder| folder.join(program).is_file());
         let (mut programs, mut packages): (Vec<_>, Vec<_>) = PROGRAMS.into_iter().filter(missing).unzip();
         packages.dedup();
@@ -87,17 +65,19 @@ impl Requirements {
                 packages.push(CNI_PACKAGE);
             }
         }
-        Err(Missing::Programs { programs, packages })
+        let (programs, packages) = (programs.join(", "), packages.join(" "));
+        bail!("a node needs {programs}, not found on this machine: apt-get install {packages}")
     }
 }
 
 /// Makes what is made for a node, and lets go of it: what the kernel allows depends on capabilities, seccomp filters, mounts
-/// and settings, and nothing but trying tells it.
-fn try_out() -> Result<(), Missing> {
-    let refused = |what, why: &dyn ToString| {
+/// and settings, and nothing but trying tells it. Most containers take it away from root.
+fn try_out() -> Result<()> {
+    let refused = |what: &str, why: &dyn ToString| {
         let why = why.to_string();
         // Above it is what ran, and where its log was.
-        Missing::Refused { what, why: why.trim_end().lines().last().unwrap_or_default().to_owned() }
+        let why = why.trim_end().lines().last().unwrap_or_default();
+        anyhow!("a node needs {what}, refused here: {why}; in a container it needs one with all privileges")
     };
     let folder = Folder::create("node-trial").map_err(|error| refused("a folder for temporary files", &error))?;
     let name = folder.path().file_name().unwrap_or_default().to_string_lossy();

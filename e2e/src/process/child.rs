@@ -25,6 +25,12 @@ const GATE: &str = r#"read -r go && exec "$@" </dev/null"#;
 /// So many lines of a log are enough to see why a process ended.
 const LOG_TAIL: usize = 20;
 
+/// The kubelet's default grace period.
+const STOP_DEADLINE: Duration = Duration::from_secs(30);
+
+/// After SIGKILL the kernel only has to free the memory.
+const KILL_DEADLINE: Duration = Duration::from_secs(20);
+
 /// A running program in a process group of its own, whose output goes to a file. Dropping it kills the group.
 #[derive(Debug)]
 pub struct Process {
@@ -37,14 +43,6 @@ pub struct Process {
 /// Something went wrong with a child process.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// It could not be started.
-    #[error("start {name}: {source}")]
-    Start {
-        /// The process.
-        name: String,
-        /// Why not.
-        source: io::Error,
-    },
     /// It has ended already.
     #[error("{name} has ended with {status}; the end of {}:\n{tail}", log.display())]
     Ended {
@@ -69,7 +67,7 @@ pub enum ProcessError {
         /// The end of its log.
         tail: String,
     },
-    /// It could not be signalled or waited for.
+    /// It could not be started, signalled or waited for.
     #[error("{action} {name}: {source}")]
     Control {
         /// What was tried.
@@ -85,7 +83,7 @@ impl Process {
     /// Starts the program that `command` describes: its program, arguments, working folder and the variables that
     /// were set or removed count; stdin is empty, and all output is appended to `log`.
     pub fn spawn(name: &str, command: &Command, log: &Path) -> Result<Self, ProcessError> {
-        let start_error = |source| ProcessError::Start { name: name.to_owned(), source };
+        let start_error = |source| ProcessError::Control { action: "start", name: name.to_owned(), source };
         let output = File::options().create(true).append(true).open(log).map_err(start_error)?;
         let mut child = gated(name, command)
             .stdin(Stdio::piped())
@@ -162,10 +160,22 @@ impl Process {
         self.signal("kill", Signal::KILL)
     }
 
+    /// Asks it to end, and waits for that.
+    pub async fn stop(&self) -> Result<(), ProcessError> {
+        self.terminate()?;
+        self.wait(STOP_DEADLINE).await.map(drop)
+    }
+
+    /// Ends it at once, with all of its group.
+    pub async fn end(&self) -> Result<(), ProcessError> {
+        self.kill()?;
+        self.wait_for_group(KILL_DEADLINE).await
+    }
+
     /// How it ended, if it has.
     pub fn status(&self) -> Result<Option<ExitStatus>, ProcessError> {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        child.try_wait().map_err(|source| ProcessError::Control { action: "wait for", name: self.name.clone(), source })
+        child.try_wait().map_err(|source| self.control_error("wait for", source))
     }
 
     /// Fails when it has ended, with the end of its log.

@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
+use futures::TryFutureExt as _;
 use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
-use hyper::{
-    body::{Bytes, Incoming},
-    service::service_fn,
-};
+use http_body_util::BodyExt;
+use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto::Builder,
@@ -21,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     MARK, Rules,
-    forward::{Fault, Forward, Passing},
+    forward::{Fault, Forward, Passing, full},
     hindrance::{Hindrance, refusal},
     record::{self, Copied, Heads, locked},
     script::{self, NoAnswer},
@@ -45,17 +43,12 @@ impl Connections {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let serving = self.clone().serve(stream);
+                    let serving = self.clone().connection(stream);
+                    let serving = serving.map_err(|error| tracing::debug!(%error, "a connection to the relay broke"));
                     tokio::spawn(self.ended.clone().run_until_cancelled_owned(serving));
                 }
                 Err(error) => tracing::warn!(%error, "the relay can't accept a connection"),
             }
-        }
-    }
-
-    async fn serve(self, stream: TcpStream) {
-        if let Err(error) = self.connection(stream).await {
-            tracing::debug!(%error, "a connection to the relay ended with an error");
         }
     }
 
@@ -99,9 +92,9 @@ impl Connections {
         heads: Option<&Heads>,
     ) -> Result<Response<Passing>, NoAnswer> {
         let stand_in = locked(&self.rules.stand_in).clone();
-        if let Some(stand_in) = stand_in {
+        if let Some(answers) = stand_in {
             let (head, body) = request.into_parts();
-            if let Some(answer) = stand_in.answer(&head) {
+            if let Some(answer) = answers(&head) {
                 return Ok(answer);
             }
             request = Request::from_parts(head, body);
@@ -114,11 +107,11 @@ impl Connections {
         }
         let mark = request.headers().get(MARK).and_then(|mark| mark.to_str().ok());
         let rules = &self.rules;
-        let script = mark.and_then(|mark| rules.scripts.of(mark)).or_else(|| locked(&rules.others).clone());
-        let forward = mark.and_then(|mark| rules.routes.of(mark)).unwrap_or_else(|| self.forward.clone());
-        let hold = mark.and_then(|mark| rules.holds.of(mark));
+        let rule = mark.and_then(|mark| locked(&rules.marked).get(mark).cloned()).unwrap_or_default();
+        let script = rule.script.or_else(|| locked(&rules.others).clone());
+        let forward = rule.route.unwrap_or_else(|| self.forward.clone());
         let (mut request, entry) = rules.records.keep(request, heads);
-        if let Some(hold) = hold {
+        if let Some(hold) = rule.hold {
             request = match hold.wait(request).await {
                 Ok(request) => request,
                 Err(error) => return Ok(record::answered(failure(&*error), entry)),
@@ -145,7 +138,7 @@ impl Connections {
 
 /// What no API server answers, so that no test takes it for an answer.
 fn failure(error: &dyn std::error::Error) -> Response<Passing> {
-    let mut response = Response::new(Full::new(Bytes::from(format!("the relay failed: {error:?}"))));
+    let mut response = Response::new(full(format!("the relay failed: {error:?}")));
     *response.status_mut() = StatusCode::HTTP_VERSION_NOT_SUPPORTED;
-    response.map(|body| body.map_err(|never| match never {}).boxed_unsync())
+    response
 }

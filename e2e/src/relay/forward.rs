@@ -6,7 +6,7 @@ use http::{
     HeaderMap, HeaderName, Method, Request, Response, StatusCode, Uri, Version, header,
     uri::{Authority, Parts, Scheme},
 };
-use http_body_util::{BodyExt as _, Empty, combinators::UnsyncBoxBody};
+use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
 use hyper::{
     body::{Bytes, Incoming},
     upgrade::OnUpgrade,
@@ -33,6 +33,12 @@ const OF_CONNECTION: [HeaderName; 4] =
 pub(super) type Fault = Box<dyn std::error::Error + Send + Sync>;
 /// A body that passes, or is made here.
 pub type Passing = UnsyncBoxBody<Bytes, Fault>;
+
+/// A body that is made here.
+pub(super) fn full(bytes: impl Into<Bytes>) -> Passing {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
 type Https = HttpsConnector<HttpConnector>;
 
 /// The way to the API server: HTTP/2, and HTTP/1.1 for what HTTP/2 can't, upgrades.
@@ -66,7 +72,7 @@ impl Forward {
     /// Sends a request, and a read once more where its connection ends: the API server ends one by which it refused a token.
     async fn request(&self, request: Request<Passing>) -> Result<Response<Incoming>, Fault> {
         let again = (request.method() == Method::GET).then(|| {
-            let mut again = Request::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
+            let mut again = Request::new(full(Bytes::new()));
             again.uri_mut().clone_from(request.uri());
             again.headers_mut().clone_from(request.headers());
             again

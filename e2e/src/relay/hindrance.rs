@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use http::{Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Bytes;
 use serde_json::json;
 
-use super::forward::Passing;
+use super::forward::{Passing, full};
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +20,7 @@ pub enum Hindrance {
 pub(super) fn refusal(status: StatusCode) -> Response<Passing> {
     let said = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status.as_u16(),
         "message": "the relay refuses this for a while"});
-    let body = Full::new(Bytes::from(said.to_string())).map_err(|never| match never {}).boxed_unsync();
-    let mut response = Response::new(body);
+    let mut response = Response::new(full(said.to_string()));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
     if status == StatusCode::TOO_MANY_REQUESTS {

@@ -14,7 +14,7 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{
-    MARK,
+    MARK, Relay,
     forward::{Fault, Passing},
 };
 
@@ -92,25 +92,32 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Records {
-    pub(super) fn take(&self, mark: &str) -> Vec<Recorded> {
-        let kept = locked(&self.0).remove(mark).unwrap_or_default();
+impl Relay {
+    /// What came with this mark since the last call, in the order of arrival. A body that is still under way is there as
+    /// far as it came.
+    pub fn take(&self, mark: &str) -> Vec<Recorded> {
+        let kept = locked(&self.rules.records.0).remove(mark).unwrap_or_default();
         kept.iter().map(|recorded| locked(recorded).clone()).collect()
     }
 
-    pub(super) fn has(&self, mark: &str) -> bool {
-        locked(&self.0).contains_key(mark)
+    /// Whether something came with this mark since it was last taken.
+    pub fn has(&self, mark: &str) -> bool {
+        locked(&self.rules.records.0).contains_key(mark)
     }
 
-    pub(super) fn unmarked(&self) -> BTreeSet<(String, String)> {
-        locked(&self.1).clone()
+    /// Methods and targets of all that came without a mark: what the client asks of itself, and no test.
+    pub fn unmarked(&self) -> BTreeSet<(String, String)> {
+        locked(&self.rules.records.1).clone()
     }
 
-    pub(super) fn open(&self, mark: &str) -> usize {
+    /// How many connections that came with this mark, and went on with another protocol, are open.
+    pub fn open(&self, mark: &str) -> usize {
         let is_open = |entry: &&Entry| locked(entry).upgraded.as_ref().is_some_and(|upgraded| !upgraded.ended);
-        locked(&self.0).get(mark).map_or(0, |entries| entries.iter().filter(is_open).count())
+        locked(&self.rules.records.0).get(mark).map_or(0, |entries| entries.iter().filter(is_open).count())
     }
+}
 
+impl Records {
     /// Keeps the request if it has a mark, and from its body what is read from it later.
     pub(super) fn keep(&self, request: Request<Incoming>, heads: Option<&Heads>) -> (Request<Passing>, Option<Entry>) {
         let head = heads.and_then(|heads| heads.take(&request));

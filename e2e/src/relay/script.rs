@@ -7,7 +7,7 @@ use std::sync::{
 
 use futures::{StreamExt as _, stream};
 use http::{HeaderMap, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Empty, StreamBody};
+use http_body_util::{BodyExt, StreamBody};
 use hyper::{
     body::{Bytes, Frame},
     upgrade::OnUpgrade,
@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::jiff::Timestamp;
 use tokio::{io::AsyncWriteExt as _, sync::Notify};
 
-use super::forward::{Fault, Passing};
+use super::forward::{Fault, Passing, full};
 
 /// An answer.
 #[derive(Clone, Debug, Default)]
@@ -106,7 +106,7 @@ pub(super) async fn play(script: Script, mut request: Request<Passing>) -> Resul
         request.extensions_mut().remove::<OnUpgrade>().filter(|_| script.status == StatusCode::SWITCHING_PROTOCOLS)
     {
         tokio::spawn(send(upgrade, script.body));
-        return Ok(builder.body(Empty::new().map_err(|never| match never {}).boxed_unsync())?);
+        return Ok(builder.body(full(Bytes::new()))?);
     }
     let mut asked = Some(request.into_body());
     let parts = script.body.into_iter().map(move |part| match part {

@@ -1,15 +1,13 @@
 //! Whether children are beside their owners, as the API server has them.
 
-use std::{collections::HashMap, fmt::Debug, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
-    Api, Client, Resource,
-    api::{ListParams, ObjectMeta},
-    core::PartialObjectMeta,
+    Api, Client,
+    api::{ApiResource, DynamicObject, ListParams, ObjectMeta},
 };
-use ringside_ring::RingLabels;
-use serde::de::DeserializeOwned;
+use ringside_ring::{RingLabels, partition::controller_of};
 
 use crate::{checker::Apart, eventually::eventually, website::Website};
 
@@ -33,21 +31,19 @@ pub(super) async fn apart(
 
 async fn look(client: &Client, namespace: &str, labels: &RingLabels) -> kube::Result<Vec<Apart>> {
     // The owners first: one that is moved in between is looked at again.
-    let owners = list::<Website>(client, namespace).await?;
-    let (maps, mut secrets) = (list::<ConfigMap>(client, namespace).await?, list::<Secret>(client, namespace).await?);
+    let owners = list(client, namespace, ApiResource::erase::<Website>(&())).await?;
+    let maps = list(client, namespace, ApiResource::erase::<ConfigMap>(&())).await?;
+    let mut secrets = list(client, namespace, ApiResource::erase::<Secret>(&())).await?;
     lift(&mut secrets, &maps);
     let mut apart = compare(labels, &owners, "ConfigMap", &maps);
     apart.extend(compare(labels, &owners, "Secret", &secrets));
     Ok(apart)
 }
 
-async fn list<K>(client: &Client, namespace: &str) -> kube::Result<Vec<ObjectMeta>>
-where
-    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
-{
-    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+async fn list(client: &Client, namespace: &str, resource: ApiResource) -> kube::Result<Vec<ObjectMeta>> {
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     let found = api.list_metadata(&ListParams::default()).await?;
-    Ok(found.items.into_iter().map(|object: PartialObjectMeta<K>| object.metadata).collect())
+    Ok(found.items.into_iter().map(|object| object.metadata).collect())
 }
 
 /// Makes grandchildren children: what one of `links` controls gets that one's controller.
@@ -77,8 +73,7 @@ fn compare(labels: &RingLabels, owners: &[ObjectMeta], kind: &str, children: &[O
 }
 
 fn controller(child: &ObjectMeta) -> Option<&str> {
-    let owner = child.owner_references.as_ref()?.iter().find(|owner| owner.controller == Some(true))?;
-    Some(&owner.uid)
+    controller_of(child.owner_references.as_deref()).map(|owner| &*owner.uid)
 }
 
 #[cfg(test)]
@@ -113,10 +108,20 @@ mod tests {
     }
 
     #[test]
-    fn children_beside_their_owners_are_no_fault() {
+    fn a_child_beside_its_owner_is_no_fault_and_one_elsewhere_or_nowhere_is() {
         let owners = [object("a", Some("s")), object("b", Some("t"))];
         let children = [child("b", Some("t")), child("a", Some("s")), object("of nobody", Some("u"))];
         assert_eq!(apart(&owners, &children), []);
+        for (owner, child, found) in [
+            (object("a", Some("s")), child("a", Some("t")), (Some("s"), Some("t"))),
+            (object("a", Some("s")), child("a", None), (Some("s"), None)),
+            (object("a", Some("s")), child("another", Some("s")), (Some("s"), None)),
+            // Nobody's child of nobody: nobody works on either.
+            (object("a", None), child("a", None), (None, None)),
+        ] {
+            let (owner_shard, child_shard): (Option<&str>, Option<&str>) = found;
+            assert_eq!(apart(&[owner], &[child]), [(owner_shard.map(str::to_owned), child_shard.map(str::to_owned))]);
+        }
     }
 
     #[test]
@@ -125,16 +130,5 @@ mod tests {
         let mut leaves = [child("child", Some("t"))];
         lift(&mut leaves, &[link]);
         assert_eq!(apart(&[owner], &leaves), [(Some("s".to_owned()), Some("t".to_owned()))]);
-    }
-
-    #[test]
-    fn a_child_elsewhere_or_nowhere_is_one() {
-        let (s, t) = (Some("s".to_owned()), Some("t".to_owned()));
-        let owner = [object("a", Some("s"))];
-        assert_eq!(apart(&owner, &[child("a", Some("t"))]), [(s.clone(), t)]);
-        assert_eq!(apart(&owner, &[child("a", None)]), [(s.clone(), None)]);
-        assert_eq!(apart(&owner, &[child("another", Some("s"))]), [(s.clone(), None)]);
-        // Nobody's child of nobody: nobody works on either.
-        assert_eq!(apart(&[object("a", None)], &[child("a", None)]), [(None, None)]);
     }
 }

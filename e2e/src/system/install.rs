@@ -1,10 +1,7 @@
 //! What is in the cluster before the first process: resources, permissions, the ring. From the same files that the
 //! documentation gives to users.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::time::Duration;
 
 use k8s_openapi::api::{
     coordination::v1::Lease,
@@ -21,18 +18,20 @@ use ringside_ring::{
 };
 use serde_json::{Value, json};
 
-use super::{NAMESPACE, Settings, SystemError, plane::Place, sharder::NAMESPACE as SHARDER_NAMESPACE};
-use crate::{control_plane::Options, eventually::eventually, manifests, website::Website};
+use super::{NAMESPACE, SERVICE_ACCOUNT, Settings, SystemError, plane::Place, sharder::NAMESPACE as SHARDER_NAMESPACE};
+use crate::{control_plane::Options, eventually::eventually, helm::deploy, manifests, website::Website};
 
 /// The sharder elects a leader and answers; each takes a second or two.
 const RING_DEADLINE: Duration = Duration::from_secs(60);
 
-/// The example's ServiceAccount.
-const ACCOUNT: &str = "website-controller";
+/// The resource of the objects.
+pub(super) fn website() -> ApiResource {
+    ApiResource::erase::<Website>(&())
+}
 
 /// The resources of the ring.
 pub(super) fn written() -> Vec<ApiResource> {
-    vec![ApiResource::erase::<Website>(&()), ApiResource::erase::<ConfigMap>(&()), ApiResource::erase::<Secret>(&())]
+    vec![website(), ApiResource::erase::<ConfigMap>(&()), ApiResource::erase::<Secret>(&())]
 }
 
 /// A control plane that writes down what is written to the ring's resources, and who holds which Lease.
@@ -76,7 +75,7 @@ pub(super) async fn rights(
     spec: &ClusterRingSpec,
     namespaces: &[&str],
 ) -> Result<(), SystemError> {
-    let shards = namespaces.iter().map(|namespace| format!("{namespace}/{ACCOUNT}").parse());
+    let shards = namespaces.iter().map(|namespace| format!("{namespace}/{SERVICE_ACCOUNT}").parse());
     let shards: Vec<Shards> = shards.collect::<Result<_, _>>().unwrap_or_default();
     let objects = rights::rights(ring, spec, SHARDER_NAMESPACE, &shards);
     let objects = objects.into_iter().map(serde_json::from_value).collect::<Result<Vec<_>, _>>();
@@ -101,8 +100,8 @@ pub(super) fn sharder_environment() -> Result<Vec<(String, String)>, SystemError
 /// Creates a namespace whose Pods may do there what those of the example may do in theirs, for a ring of the same name.
 pub(super) async fn namespace(client: &Client, name: &str) -> Result<(), SystemError> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    let mut objects = manifests::parse(&namespace.to_string())?;
-    objects.push(usual_account(name)?);
+    let namespace = serde_json::from_value(namespace).map_err(anyhow::Error::from)?;
+    let mut objects = vec![namespace, usual_account(name)?];
     let roles = manifests::read(&deploy("example/roles.yaml"))?;
     for mut role in roles.into_iter().filter(|role| !role.name_any().starts_with("ringside-")) {
         match &mut role.metadata.namespace {
@@ -130,7 +129,7 @@ pub(super) async fn rights_of_example(client: &Client, place: &Place) -> Result<
 fn usual_account(namespace: &str) -> Result<DynamicObject, SystemError> {
     let account =
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}});
-    Ok(manifests::parse(&account.to_string())?.remove(0))
+    Ok(serde_json::from_value(account).map_err(anyhow::Error::from)?)
 }
 
 /// Creates the example's ring, but for its place and its fence, and waits until the sharder says that it is ready.
@@ -150,23 +149,8 @@ pub(super) async fn ring(client: &Client, place: &Place, fence: Fence) -> Result
     Ok(place.ring.clone())
 }
 
-/// Waits until the ring's status says that so many shards are available.
-pub(super) async fn until_available(
-    client: &Client,
-    ring: &RingName,
-    shards: usize,
-    within: Duration,
-) -> Result<(), SystemError> {
-    let counts = |status: &ClusterRingStatus| usize::try_from(status.available_shards) == Ok(shards);
-    until(client, ring, &format!("the sharder counts {shards} shards"), within, counts).await
-}
-
-/// Waits until the ring's status says that the API server fences it.
-pub(super) async fn until_fenced(client: &Client, ring: &RingName, within: Duration) -> Result<(), SystemError> {
-    until(client, ring, "the API server's fence is in place", within, |status| is_true(status, "Fenced")).await
-}
-
-async fn until(
+/// Waits until the ring's status is so.
+pub(super) async fn until(
     client: &Client,
     ring: &RingName,
     what: &str,
@@ -186,10 +170,7 @@ async fn until(
     Ok(told.await?)
 }
 
-fn is_true(status: &ClusterRingStatus, condition: &str) -> bool {
+/// Whether the ring has this condition.
+pub(super) fn is_true(status: &ClusterRingStatus, condition: &str) -> bool {
     status.conditions.iter().any(|one| one.type_ == condition && one.status == "True")
-}
-
-fn deploy(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(file)
 }

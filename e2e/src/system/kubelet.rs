@@ -1,6 +1,6 @@
 //! What a kubelet would do with containers that end.
 
-use std::time::Duration;
+use anyhow::Context as _;
 
 use super::{Return, Shard, System, SystemError};
 use crate::process::Process;
@@ -21,23 +21,10 @@ impl Ended {
     }
 }
 
-/// After SIGKILL the kernel only has to free the memory.
-const KILL_DEADLINE: Duration = Duration::from_secs(20);
-
 impl System {
-    /// Kills the proxy of a shard (SIGKILL), its operator goes on, and starts it again in the same Pod.
-    pub async fn kill_proxy(&mut self, name: &str) -> Result<(), SystemError> {
-        let proxy = self.shard(name)?.proxy();
-        proxy.kill()?;
-        proxy.wait_for_group(KILL_DEADLINE).await?;
-        self.revive_shards().map(drop)
-    }
-
-    /// Kills the operator of a shard (SIGKILL), its proxy goes on, and starts it again in the same Pod.
-    pub async fn kill_operator(&mut self, name: &str) -> Result<(), SystemError> {
-        let operator = self.shard(name)?.operator();
-        operator.kill()?;
-        operator.wait_for_group(KILL_DEADLINE).await?;
+    /// Kills one process of a shard (SIGKILL), the other goes on, and starts it again in the same Pod.
+    pub async fn kill_one(&mut self, name: &str, which: fn(&Shard) -> &Process) -> Result<(), SystemError> {
+        which(self.shard(name)?).end().await?;
         self.revive_shards().map(drop)
     }
 
@@ -68,6 +55,6 @@ impl System {
     /// The shard of this name.
     pub fn shard(&self, name: &str) -> Result<&Shard, SystemError> {
         let found = self.shards.iter().find(|shard| shard.name() == name);
-        found.ok_or_else(|| SystemError::NoSuchShard(name.to_owned()))
+        Ok(found.with_context(|| format!("no shard {name} runs"))?)
     }
 }

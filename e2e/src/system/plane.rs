@@ -1,16 +1,29 @@
 //! A control plane with the `Website` resource, all permissions, and sharders: one system's own, or shared by several.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, process::Command, sync::Arc};
 
+use anyhow::Context as _;
 use ringside_ring::{Ring, RingName};
 
-use super::{OtherSharder, Return, Settings, Sharder, SystemError, install};
+use super::{Return, Settings, Sharder, SystemError, install, sharder, until_ready};
 use crate::{
     control_plane::ControlPlane,
-    process::Folder,
+    manifests,
+    ports::free_port,
+    process::{Folder, Process},
     relay::Relay,
     toolchain::{self, RingsidePrograms, built},
 };
+
+const OTHER_SHARDER: &str = "other-sharder";
+
+/// What that may do besides what ours may: it creates its webhook by POST, which RBAC can't limit to a name.
+const MORE: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: other-sharder, labels: {ringside.dev/aggregate-to-sharder: 'true'}}
+rules: [{apiGroups: [admissionregistration.k8s.io], resources: [mutatingwebhookconfigurations], verbs: [create]}]
+";
 
 /// A running plane.
 pub struct Plane {
@@ -18,7 +31,8 @@ pub struct Plane {
     pub(super) sharders: Vec<Sharder>,
     /// A name is not used again: it would be another replica's.
     sharders_begun: usize,
-    pub(super) other_sharder: Option<OtherSharder>,
+    /// A sharder that is not ours.
+    pub(super) other_sharder: Option<Process>,
     pub(super) settings: Settings,
     pub(super) control_plane: ControlPlane,
     pub(super) ringside: RingsidePrograms,
@@ -43,7 +57,7 @@ impl Plane {
         if settings.controller_rings {
             install::controller_rings(&control_plane.client()).await?;
         }
-        let folder = Folder::create("plane").map_err(SystemError::Folder)?;
+        let folder = Folder::create("plane").context("create a folder")?;
         let (sharders, other_sharder) = (Vec::new(), None);
         Ok(Self { sharders, sharders_begun: 0, other_sharder, settings, control_plane, ringside, folder })
     }
@@ -71,7 +85,7 @@ impl Plane {
             self.start_sharder(None).await?;
         }
         for sharder in &self.sharders {
-            sharder.until_ready().await?;
+            until_ready(sharder.process(), sharder.admin_port()).await?;
         }
         Ok(())
     }
@@ -81,6 +95,21 @@ impl Plane {
         let sharder = Sharder::start(self, self.sharders_begun, relay).await?;
         self.sharders_begun += 1;
         self.sharders.push(sharder);
+        Ok(())
+    }
+
+    /// Starts a sharder that is not ours, a small one after the thesis, for one ring.
+    pub(super) async fn start_other_sharder(&mut self, program: &Path, ring: &str) -> Result<(), SystemError> {
+        manifests::apply(&self.control_plane.client(), &manifests::parse(MORE)?).await?;
+        let identity = sharder::identity(self, OTHER_SHARDER).await?;
+        let webhook_port = free_port().context("find a free port")?;
+        let mut command = Command::new(program);
+        command
+            .env("KUBECONFIG", identity.kubeconfig())
+            .args(["--clusterring", ring])
+            .args(["--webhook-listen", &format!("127.0.0.1:{webhook_port}")]);
+        let log = self.dir().join(format!("{OTHER_SHARDER}.log"));
+        self.other_sharder = Some(Process::spawn(OTHER_SHARDER, &command, &log)?);
         Ok(())
     }
 
@@ -103,7 +132,7 @@ impl Plane {
 
     /// Fails when a part has ended that should run.
     pub(super) fn check(&self) -> Result<(), SystemError> {
-        self.sharders.iter().try_for_each(Sharder::check)?;
-        self.other_sharder.iter().try_for_each(OtherSharder::check)
+        let sharders = self.sharders.iter().map(Sharder::process);
+        Ok(sharders.chain(&self.other_sharder).try_for_each(Process::check_running)?)
     }
 }

@@ -9,10 +9,7 @@ use tokio::{
 };
 
 use super::SystemError;
-use crate::{eventually::eventually, process::Process};
-
-/// A proxy waits for its Lease and for the ring; a loaded machine makes that longer.
-const READY_DEADLINE: Duration = Duration::from_secs(60);
+use crate::{control_plane::START_DEADLINE, eventually::eventually, process::Process};
 
 /// What is asked is on loopback and does nothing to answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
@@ -27,22 +24,19 @@ pub async fn metrics(admin_port: u16) -> io::Result<String> {
 }
 
 /// Waits until `/readyz` on that port says yes, and fails at once when the process ends instead.
-pub(super) async fn until_ready(process: &Process, admin_port: u16) -> Result<(), SystemError> {
+pub(crate) async fn until_ready(process: &Process, admin_port: u16) -> Result<(), SystemError> {
     let what = format!("{} is ready", process.name());
-    let ready = eventually(&what, READY_DEADLINE, || async {
+    let ready = eventually(&what, START_DEADLINE, || async {
         if process.check_running().is_err() {
-            return Ok(false);
+            return Ok(());
         }
         let asked = probe::ask((Ipv4Addr::LOCALHOST, admin_port).into(), Probe::Ready, ANSWER_DEADLINE).await;
-        asked.map(|()| true).map_err(|error| error.to_string())
+        asked.map_err(|error| error.to_string())
     });
-    let outcome = ready.await.map_err(|source| SystemError::NotReady {
+    ready.await.map_err(|source| SystemError::NotReady {
         name: process.name().to_owned(),
         source,
         tail: process.log_tail(),
-    });
-    if !outcome? {
-        process.check_running()?;
-    }
-    Ok(())
+    })?;
+    Ok(process.check_running()?)
 }

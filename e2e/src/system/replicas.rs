@@ -6,7 +6,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use ringside_ring::lease::holder;
 
-use super::{Sharder, System, SystemError, sharder};
+use super::{Sharder, System, SystemError, sharder, shards::take};
 use crate::{eventually::eventually, relay::Relay};
 
 impl System {
@@ -19,12 +19,12 @@ impl System {
 
     /// Ends a replica of the sharder gracefully; its Pod stays.
     pub async fn stop_sharder(&mut self, name: &str) -> Result<(), SystemError> {
-        self.take_sharder(name)?.stop().await
+        Ok(take(&mut self.plane_mut().sharders, name, Sharder::name)?.process().stop().await?)
     }
 
     /// Kills a replica of the sharder (SIGKILL); its Pod stays.
     pub async fn kill_sharder(&mut self, name: &str) -> Result<(), SystemError> {
-        self.take_sharder(name)?.kill().await
+        Ok(take(&mut self.plane_mut().sharders, name, Sharder::name)?.process().end().await?)
     }
 
     /// The replica that leads, by the Lease of the election, once there is one.
@@ -36,12 +36,5 @@ impl System {
             holder.split_once('_').map(|(name, _)| name.to_owned()).ok_or_else(|| holder.to_owned())
         });
         Ok(leading.await?)
-    }
-
-    fn take_sharder(&mut self, name: &str) -> Result<Sharder, SystemError> {
-        let sharders = &mut self.plane_mut().sharders;
-        let index = sharders.iter().position(|sharder| sharder.name() == name);
-        let index = index.ok_or_else(|| SystemError::NoSuchSharder(name.to_owned()))?;
-        Ok(sharders.remove(index))
     }
 }

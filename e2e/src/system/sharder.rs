@@ -1,8 +1,10 @@
 //! A replica of the sharder.
 
-use std::{net::Ipv4Addr, process::Command, time::Duration};
+use std::{net::Ipv4Addr, process::Command};
 
-use super::{Plane, SystemError, install, probe};
+use anyhow::Context as _;
+
+use super::{Plane, SystemError, install};
 use crate::{line::Line, ports::free_port, process::Process, relay::Relay, shard_identity::ShardIdentity};
 
 pub(super) const NAMESPACE: &str = "ringside-system";
@@ -10,12 +12,6 @@ const SERVICE_ACCOUNT: &str = "ringside-sharder";
 
 /// A port where nobody listens: discard, of which nobody has heard for long.
 const NOBODY: u16 = 9;
-
-/// The kubelet's default grace period.
-const STOP_DEADLINE: Duration = Duration::from_secs(30);
-
-/// After SIGKILL the kernel only has to free the memory.
-const KILL_DEADLINE: Duration = Duration::from_secs(20);
 
 /// How a replica comes back that was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,9 +35,7 @@ pub struct Sharder {
 impl Sharder {
     /// Starts it, with the permissions of the sharder's ServiceAccount. It reaches the API server by the relay, if there is one.
     pub(super) async fn start(plane: &Plane, index: usize, relay: Option<&Relay>) -> Result<Self, SystemError> {
-        let name = format!("ringside-sharder-{index}");
-        let dir = plane.folder.path();
-        let identity = ShardIdentity::create(&plane.control_plane, NAMESPACE, SERVICE_ACCOUNT, &name, dir).await?;
+        let identity = identity(plane, &format!("ringside-sharder-{index}")).await?;
         if let Some(relay) = relay {
             identity.connect_to(&plane.control_plane, &relay.url())?;
         }
@@ -51,12 +45,9 @@ impl Sharder {
     /// Starts the process of a Pod.
     async fn run(plane: &Plane, identity: ShardIdentity) -> Result<Self, SystemError> {
         let name = identity.pod();
-        let webhook_port = free_port().map_err(SystemError::NoFreePort)?;
-        let admin_port = free_port().map_err(SystemError::NoFreePort)?;
-        let line = match plane.settings.lines {
-            true => Some(Line::to((Ipv4Addr::LOCALHOST, webhook_port).into()).await.map_err(SystemError::Line)?),
-            false => None,
-        };
+        let port = || free_port().context("find a free port");
+        let (webhook_port, admin_port) = (port()?, port()?);
+        let line = Line::where_wanted(plane.settings.lines, (Ipv4Addr::LOCALHOST, webhook_port).into()).await?;
         let answers = line.as_ref().map_or(webhook_port, |line| line.address().port());
         let told_port = if plane.settings.webhook { answers } else { NOBODY };
         let mut command = Command::new(&plane.ringside.sharder);
@@ -90,47 +81,18 @@ impl Sharder {
         Ok(Self { process, webhook_port, admin_port, identity, line })
     }
 
-    /// Kills it (SIGKILL); its Pod stays.
-    pub(super) async fn kill(&self) -> Result<(), SystemError> {
-        self.process.kill()?;
-        self.process.wait(KILL_DEADLINE).await?;
-        Ok(())
-    }
-
     /// Starts it again: in the same Pod, as a kubelet does with a container that ended, or in another.
-    pub(super) async fn again(self, plane: &Plane, pod: Return) -> Result<Self, SystemError> {
-        match pod {
-            Return::SamePod => Self::run(plane, self.identity).await,
-            Return::OtherPod => {
-                self.identity.delete(&plane.control_plane.client()).await?;
-                let (name, dir) = (self.identity.pod(), plane.folder.path());
-                let identity =
-                    ShardIdentity::create(&plane.control_plane, NAMESPACE, SERVICE_ACCOUNT, name, dir).await?;
-                Self::run(plane, identity).await
-            }
+    pub(super) async fn again(mut self, plane: &Plane, pod: Return) -> Result<Self, SystemError> {
+        if pod == Return::OtherPod {
+            self.identity.delete(&plane.control_plane.client()).await?;
+            self.identity = identity(plane, self.identity.pod()).await?;
         }
-    }
-
-    /// Waits until it is ready.
-    pub(super) async fn until_ready(&self) -> Result<(), SystemError> {
-        probe::until_ready(&self.process, self.admin_port).await
-    }
-
-    /// Fails when it has ended.
-    pub(super) fn check(&self) -> Result<(), SystemError> {
-        Ok(self.process.check_running()?)
+        Self::run(plane, self.identity).await
     }
 
     /// Its name, which is its Pod's.
     pub fn name(&self) -> &str {
         self.identity.pod()
-    }
-
-    /// Ends it gracefully.
-    pub(super) async fn stop(self) -> Result<(), SystemError> {
-        self.process.terminate()?;
-        self.process.wait(STOP_DEADLINE).await?;
-        Ok(())
     }
 
     /// The process.
@@ -152,4 +114,9 @@ impl Sharder {
     pub fn admin_port(&self) -> u16 {
         self.admin_port
     }
+}
+
+/// A Pod of the sharder's ServiceAccount.
+pub(super) async fn identity(plane: &Plane, name: &str) -> anyhow::Result<ShardIdentity> {
+    ShardIdentity::create(&plane.control_plane, NAMESPACE, SERVICE_ACCOUNT, name, plane.folder.path()).await
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{OwnShard, Shard, System, SystemError};
+use anyhow::Context as _;
+
+use super::{Lone, Shard, System, SystemError};
 use crate::{
     relay::Relay,
     toolchain::{self, built},
@@ -11,21 +13,21 @@ use crate::{
 impl System {
     /// Starts a shard: a Pod with a proxy and an operator.
     pub async fn add_shard(&mut self, name: &str) -> Result<(), SystemError> {
-        let shard = Shard::start(&self.base, name, &[], &self.control_plane().url()).await?;
-        self.shards.push(shard);
-        Ok(())
+        self.add(name, &[], &self.control_plane().url()).await
     }
 
     /// Starts a shard whose proxy reaches the API server by a relay before it.
     pub async fn add_relayed_shard(&mut self, name: &str, relay: &Relay) -> Result<(), SystemError> {
-        let shard = Shard::start(&self.base, name, &[], &relay.url()).await?;
-        self.shards.push(shard);
-        Ok(())
+        self.add(name, &[], &relay.url()).await
     }
 
     /// Starts a shard that says itself how much it is to get.
     pub async fn add_weighted_shard(&mut self, name: &str, weight: &str) -> Result<(), SystemError> {
-        let shard = Shard::start(&self.base, name, &["--weight", weight], &self.control_plane().url()).await?;
+        self.add(name, &["--weight", weight], &self.control_plane().url()).await
+    }
+
+    async fn add(&mut self, name: &str, options: &[&str], url: &str) -> Result<(), SystemError> {
+        let shard = Shard::start(&self.base, name, options, url).await?;
         self.shards.push(shard);
         Ok(())
     }
@@ -33,22 +35,21 @@ impl System {
     /// Starts a shard that shards itself: a Pod with an operator that knows the contract, and without a proxy.
     pub async fn add_own_shard(&mut self, name: &str) -> Result<(), SystemError> {
         let program = built(toolchain::own_shard).await?;
-        let shard = OwnShard::start(&self.base, &program, name).await?;
-        self.own_shards.push(shard);
+        self.lone.push(Lone::shard(&self.base, &program, name).await?);
         Ok(())
     }
 
     /// Ends a shard as the kubelet does with a native sidecar, the operator first, and deletes its Pod.
     pub async fn remove_shard(&mut self, name: &str) -> Result<(), SystemError> {
-        match self.take_own(name) {
-            Some(shard) => shard.stop(&self.base).await,
-            None => self.take(name)?.stop(&self.base).await,
+        match take(&mut self.lone, name, Lone::name) {
+            Ok(shard) => shard.stop(&self.base).await,
+            Err(_) => take(&mut self.shards, name, Shard::name)?.stop(&self.base).await,
         }
     }
 
     /// Ends a shard in the same way and starts it again, as the same Pod.
     pub async fn restart_shard(&mut self, name: &str) -> Result<(), SystemError> {
-        let mut shard = self.take(name)?;
+        let mut shard = take(&mut self.shards, name, Shard::name)?;
         shard.restart(&self.base).await?;
         self.shards.push(shard);
         Ok(())
@@ -56,9 +57,9 @@ impl System {
 
     /// Kills proxy and operator of a shard at once (SIGKILL).
     pub async fn kill_shard(&mut self, name: &str) -> Result<(), SystemError> {
-        match self.take_own(name) {
-            Some(shard) => shard.kill(&self.base).await,
-            None => self.take(name)?.kill(&self.base).await,
+        match take(&mut self.lone, name, Lone::name) {
+            Ok(shard) => shard.kill(&self.base).await,
+            Err(_) => take(&mut self.shards, name, Shard::name)?.kill(&self.base).await,
         }
     }
 
@@ -69,17 +70,13 @@ impl System {
 
     /// The names of all shards that run.
     pub(super) fn names(&self) -> BTreeSet<&str> {
-        self.shards.iter().map(Shard::name).chain(self.own_shards.iter().map(OwnShard::name)).collect()
+        let own = self.lone.iter().filter(|one| one.is_shard).map(Lone::name);
+        self.shards.iter().map(Shard::name).chain(own).collect()
     }
+}
 
-    fn take_own(&mut self, name: &str) -> Option<OwnShard> {
-        let index = self.own_shards.iter().position(|shard| shard.name() == name)?;
-        Some(self.own_shards.remove(index))
-    }
-
-    fn take(&mut self, name: &str) -> Result<Shard, SystemError> {
-        let index = self.shards.iter().position(|shard| shard.name() == name);
-        let index = index.ok_or_else(|| SystemError::NoSuchShard(name.to_owned()))?;
-        Ok(self.shards.remove(index))
-    }
+/// Takes out the one of this name.
+pub(super) fn take<T>(all: &mut Vec<T>, name: &str, named: fn(&T) -> &str) -> anyhow::Result<T> {
+    let index = all.iter().position(|one| named(one) == name).with_context(|| format!("no {name} runs"))?;
+    Ok(all.remove(index))
 }

@@ -5,9 +5,10 @@ use std::{
     time::Duration,
 };
 
+use anyhow::Context as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt as _};
-use ringside_ring::Controller;
+use ringside_ring::{Controller, cluster_ring::ClusterRingStatus};
 
 use super::{System, SystemError, install};
 use crate::{checker::Checker, eventually::eventually, observer::Picture, workload::Workload};
@@ -32,12 +33,23 @@ impl System {
 
     /// Waits until the sharder counts so many shards, whoever they are.
     pub async fn until_counted_are(&self, shards: usize, within: Duration) -> Result<(), SystemError> {
-        install::until_available(&self.base.plane.control_plane.client(), &self.base.place.ring, shards, within).await
+        let counted = |status: &ClusterRingStatus| usize::try_from(status.available_shards) == Ok(shards);
+        self.until_ring(&format!("the sharder counts {shards} shards"), within, counted).await
     }
 
     /// Waits until the ring says that the API server fences it, with all of its shards.
     pub async fn until_fenced(&self, within: Duration) -> Result<(), SystemError> {
-        install::until_fenced(&self.base.plane.control_plane.client(), &self.base.place.ring, within).await
+        let fenced = |status: &ClusterRingStatus| install::is_true(status, "Fenced");
+        self.until_ring("the API server's fence is in place", within, fenced).await
+    }
+
+    async fn until_ring(
+        &self,
+        what: &str,
+        within: Duration,
+        reached: impl Fn(&ClusterRingStatus) -> bool,
+    ) -> Result<(), SystemError> {
+        install::until(&self.control_plane().client(), &self.base.place.ring, what, within, reached).await
     }
 
     /// Creates the objects once the sharder counts the shards, and waits until each shard has its share and all of them
@@ -45,7 +57,7 @@ impl System {
     pub async fn share_out(&self, workload: &Workload, within: Duration) -> Result<(), SystemError> {
         self.until_counted(within).await?;
         let created = workload.create(&self.base.plane.control_plane.client()).await;
-        created.map_err(|error| SystemError::Create(Box::new(error)))?;
+        created.context("create the objects")?;
         self.until_balanced(within).await?;
         self.until_settled(within).await
     }
@@ -79,8 +91,8 @@ impl System {
     /// sees it passes: its generations were all worked on before it moved.
     pub async fn until_all_worked_on(&self, workload: &Workload, within: Duration) -> Result<(), SystemError> {
         let changed = workload.change_all(&self.base.plane.control_plane.client()).await;
-        for website in changed.map_err(|error| SystemError::Change(Box::new(error)))? {
-            self.monitor.wrote(&website);
+        for website in changed.context("change the objects")? {
+            self.monitor().wrote(&website);
         }
         self.until_settled(within).await
     }
@@ -95,8 +107,8 @@ impl System {
             if let Err(error) = self.check() {
                 return Ok(Err(error));
             }
-            let picture = self.monitor.picture();
-            self.monitor.judge(|checker| {
+            let picture = self.monitor().picture();
+            self.monitor().judge(|checker| {
                 if reached(&picture, checker) {
                     Ok(Ok(()))
                 } else {

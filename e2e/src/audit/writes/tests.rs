@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::audit::POD_NAME;
+use crate::{audit::POD_NAME, checker::Labels};
 
 const SHARDS: &str = "system:serviceaccount:default:website-controller";
 

@@ -6,6 +6,7 @@ use anyhow::Result;
 use kube::{
     Api, ResourceExt as _,
     api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams},
+    core::GroupVersionKind,
 };
 use ringside_ring::ClusterRing;
 use serde_json::json;
@@ -18,12 +19,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// Its patience with drains, in seconds.
 pub(in crate::chaos) const DRAIN_DEADLINES: [u16; 2] = [45, 60];
 
-const GROUP: &str = "admissionregistration.k8s.io";
-const WEBHOOK: (&str, &str) = ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations");
-const POLICIES: [(&str, &str); 2] = [
-    ("MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
-    ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
-];
+const POLICIES: [&str; 2] = ["MutatingAdmissionPolicy", "ValidatingAdmissionPolicy"];
 
 /// The ring also names a resource that nobody serves, or no longer does. Returns how many rings changed.
 pub(super) async fn edit_ring(run: &mut Run) -> Result<usize> {
@@ -44,8 +40,7 @@ pub(super) async fn edit_ring(run: &mut Run) -> Result<usize> {
 
 /// Returns when the webhook's configuration is there again.
 pub(super) async fn delete_webhook(run: &mut Run) -> Result<usize> {
-    delete(run, WEBHOOK).await?;
-    Ok(1)
+    delete(run, "MutatingWebhookConfiguration").await.map(|()| 1)
 }
 
 /// Returns when the policies are in place again: what is judged meanwhile, no fence stands around.
@@ -62,14 +57,8 @@ pub(super) async fn delete_policies(run: &mut Run) -> Result<usize> {
 }
 
 /// Deletes what has the ring's name, and waits until there is another.
-async fn delete(run: &mut Run, (kind, plural): (&str, &str)) -> Result<()> {
-    let resource = ApiResource {
-        group: GROUP.to_owned(),
-        version: "v1".to_owned(),
-        api_version: format!("{GROUP}/v1"),
-        kind: kind.to_owned(),
-        plural: plural.to_owned(),
-    };
+async fn delete(run: &mut Run, kind: &str) -> Result<()> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind));
     let api: Api<DynamicObject> = Api::all_with(run.client.clone(), &resource);
     let name = run.ring.made_for();
     let before = api.get(&name).await?.uid();

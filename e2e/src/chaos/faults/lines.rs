@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api,
@@ -11,9 +11,12 @@ use kube::{
 use tokio::time::Instant;
 
 use crate::{
-    chaos::{run::Run, schedule::Kind},
+    chaos::{
+        run::Run,
+        schedule::{Fault, Kind},
+    },
     line::{Line, Passing},
-    system::NAMESPACE,
+    system::{NAMESPACE, Sharder},
 };
 
 /// How late each answer of etcd is to a slow API server, and each question to it. A write takes several.
@@ -29,25 +32,71 @@ const ASKED_FOR: Duration = Duration::from_secs(30);
 
 const NO_LINE: &str = "the system has no such line";
 
-/// Parts a shard from the API server. Returns what its line had hindered before.
-pub(super) fn part(run: &mut Run, shard: &str) -> Result<usize> {
-    let line = run.system.shard(shard)?.line().context(NO_LINE)?;
-    line.set(Passing::Nothing);
-    Ok(line.hindered())
+/// The lines that a fault is about: a shard's, those of all webhooks, or etcd's.
+fn concerned<'a>(run: &'a Run, fault: &Fault) -> Result<Vec<&'a Line>> {
+    let lines: Vec<_> = match (&fault.shard, fault.kind) {
+        (Some(shard), _) => run.system.shard(shard)?.line().into_iter().collect(),
+        (None, Kind::SilentWebhook) => run.system.sharders().filter_map(Sharder::line).collect(),
+        (None, _) => run.system.control_plane().line_to_etcd().into_iter().collect(),
+    };
+    ensure!(!lines.is_empty(), NO_LINE);
+    Ok(lines)
 }
 
-/// What waited arrives. Returns how many pieces those were.
-pub(super) fn join(run: &mut Run, shard: &str, before: usize) -> Result<usize> {
-    let line = run.system.shard(shard)?.line().context(NO_LINE)?;
-    line.set(Passing::Everything);
-    Ok(line.hindered() - before)
+/// How many pieces came late on them, or had to wait.
+fn hindered(run: &Run, fault: &Fault) -> Result<usize> {
+    Ok(concerned(run, fault)?.into_iter().map(Line::hindered).sum())
+}
+
+/// From now on nothing passes as it did. Returns what was hindered before.
+pub(super) fn begin(run: &Run, fault: &Fault) -> Result<usize> {
+    let before = hindered(run, fault)?;
+    let passing = match fault.kind {
+        Kind::SlowApiServer => Passing::Late(LATE),
+        Kind::Partition => Passing::Nothing,
+        // Webhooks, and etcd, hear what they are asked, and their answers do not arrive.
+        _ => Passing::Questions,
+    };
+    concerned(run, fault)?.into_iter().for_each(|line| line.set(passing));
+    Ok(before)
+}
+
+/// What waited arrives. Returns how many pieces those were, and what came late.
+pub(super) fn end(run: &Run, fault: &Fault, before: usize) -> Result<usize> {
+    concerned(run, fault)?.into_iter().for_each(|line| line.set(Passing::Everything));
+    Ok(hindered(run, fault)? - before)
+}
+
+/// Both, and all else waits meanwhile.
+pub(super) async fn hinder(run: &mut Run, fault: &Fault) -> Result<usize> {
+    let before = begin(run, fault)?;
+    let passed = async {
+        if fault.kind == Kind::SilentWebhook {
+            until_asked(run, fault, before).await?;
+        }
+        run.pass(Instant::now() + fault.lasts).await
+    };
+    let passed = passed.await;
+    let hit = end(run, fault, before);
+    passed.and(hit)
+}
+
+/// Has the webhook asked until its answer did not arrive. After the leader's death nobody is asked until there is another,
+/// who tells where its webhook is.
+async fn until_asked(run: &mut Run, fault: &Fault, before: usize) -> Result<()> {
+    let until = Instant::now() + ASKED_FOR;
+    while hindered(run, fault)? == before && Instant::now() < until {
+        ask_webhook(run).await?;
+        run.pass(Instant::now() + ASKED_EVERY).await?;
+    }
+    Ok(())
 }
 
 /// Leads a shard to the API server that lags. Returns how many connections it had made before.
 pub(super) fn lead_to_other(run: &mut Run, shard: &str) -> Result<usize> {
     let (other, lag) = run.other_api_server.as_ref().context("there is no other API server")?;
     let line = run.system.shard(shard)?.line().context(NO_LINE)?;
-    lag.delay(BEHIND);
+    lag.set(Passing::Late(BEHIND));
     let before = line.connections();
     line.lead_to(other.address());
     Ok(before)
@@ -62,46 +111,6 @@ pub(super) fn lead_back(run: &mut Run, shard: &str, before: usize) -> Result<usi
     let connected = line.connections() - before;
     line.lead_to(run.system.control_plane().address());
     Ok(connected)
-}
-
-/// The API server is slow, or hangs. Returns how many pieces came late.
-pub(super) async fn hinder_api_server(run: &mut Run, kind: Kind, lasts: Duration) -> Result<usize> {
-    let passing = match kind {
-        Kind::SlowApiServer => Passing::Late(LATE),
-        _ => Passing::Questions,
-    };
-    let line = |run: &Run| run.system.control_plane().line_to_etcd().context(NO_LINE).map(Line::hindered);
-    let set =
-        |run: &Run, passing| run.system.control_plane().line_to_etcd().into_iter().for_each(|line| line.set(passing));
-    let before = line(run)?;
-    set(run, passing);
-    let passed = run.pass(Instant::now() + lasts).await;
-    set(run, Passing::Everything);
-    passed?;
-    Ok(line(run)? - before)
-}
-
-/// The webhooks of all replicas hear what they are asked, and their answers do not arrive. Returns how many those were.
-pub(super) async fn silence_webhook(run: &mut Run, lasts: Duration) -> Result<usize> {
-    let lines =
-        |run: &Run| run.system.sharders().filter_map(|sharder| sharder.line().map(Line::hindered)).sum::<usize>();
-    let set = |run: &Run, passing| {
-        run.system.sharders().filter_map(|sharder| sharder.line()).for_each(|line| line.set(passing));
-    };
-    let (before, until) = (lines(run), Instant::now() + ASKED_FOR);
-    set(run, Passing::Questions);
-    let passed = async {
-        // After the leader's death nobody is asked until there is another, who tells where its webhook is.
-        while lines(run) == before && Instant::now() < until {
-            ask_webhook(run).await?;
-            run.pass(Instant::now() + ASKED_EVERY).await?;
-        }
-        run.pass(Instant::now() + lasts).await
-    }
-    .await;
-    set(run, Passing::Everything);
-    passed?;
-    Ok(lines(run) - before)
 }
 
 /// Has the webhook asked about an object that it leaves alone: nobody else may be creating one just then.

@@ -2,11 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::io::Write as _;
+use std::fs;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
+use crate::{audit::POD_NAME, checker::Labels};
 
 fn labels() -> RingLabels {
     RingLabels::of(&"websites".parse().unwrap())
@@ -15,6 +16,7 @@ fn labels() -> RingLabels {
 /// An update of a Website by the Pod `shard-1`, as v1.37.0 writes it down.
 fn event() -> Value {
     json!({
+        "auditID": "6f7f", "requestURI": "/apis/x/v1/namespaces/default/websites/o/status",
         "stage": "ResponseComplete", "verb": "patch",
         "user": {"username": "system:serviceaccount:default:website-controller", "extra": {POD_NAME: ["shard-1"]}},
         "objectRef": {"resource": "websites", "namespace": "default", "name": "o", "subresource": "status"},
@@ -25,40 +27,39 @@ fn event() -> Value {
     })
 }
 
-fn request_of(event: &Value) -> Request {
-    request(event, &labels()).unwrap()
+fn read(event: &Value) -> Option<Request> {
+    request(audit::Event::parse(event.to_string().as_bytes()).unwrap(), &labels())
 }
 
 #[test]
 fn a_request_has_who_asked_and_what_came_of_it() {
-    let read = request_of(&event());
-    assert_eq!((&*read.who, read.code, &*read.what.1), ("shard-1", 200, "websites/status"));
-    let shown = State { uid: "u".into(), version: "12".into(), shard: Some("shard-1".into()), drain: None };
-    assert_eq!(read.object, Some(shown));
-    assert_eq!(read.answered.duration_since(read.received).as_millis(), 100);
+    let answered = read(&event()).unwrap();
+    assert_eq!((&*answered.who, answered.code, &*answered.what.1), ("shard-1", 200, "websites/status"));
+    let object = answered.object.unwrap();
+    let shown = Labels { shard: Some("shard-1".into()), drain: None };
+    assert_eq!((&*object.uid, object.version, object.labels), ("u", "12".parse().ok(), Some(shown)));
+    assert_eq!(answered.answered.duration_since(answered.received).as_millis(), 100);
+    // Nothing comes of a refusal, and not who asks is in a Pod.
+    let mut refused = event();
+    refused["responseStatus"]["code"] = json!(409);
+    refused["responseObject"] = json!({"kind": "Status", "metadata": {}, "details": {"uid": "u"}});
+    refused["user"] = json!({"username": "somebody"});
+    let refused = read(&refused).unwrap();
+    assert_eq!((refused.object, &*refused.who, refused.code), (None, "somebody", 409));
 }
 
 #[test]
 fn of_what_is_read_only_the_fences_question_is_a_word_of_the_shard() {
-    let mut event = event();
-    event["verb"] = json!("list");
-    let read = |uri: &str| {
-        let event = &mut event.clone();
-        event["requestURI"] = json!(format!("/apis/x/v1/namespaces/default/websites{uri}"));
-        request(event, &labels()).is_some()
-    };
-    assert!(read("?fieldSelector=metadata%2Ename%3Do"));
-    assert!(!read("?&fieldSelector=metadata.name%3Do") && !read("?labelSelector=a%3Db"));
-}
-
-#[test]
-fn a_refusal_has_no_object_and_a_user_without_a_pod_a_name() {
-    let mut event = event();
-    event["responseStatus"]["code"] = json!(409);
-    event["responseObject"] = json!({"kind": "Status", "metadata": {}, "details": {"uid": "u"}});
-    event["user"] = json!({"username": "somebody"});
-    let read = request_of(&event);
-    assert_eq!((read.object, &*read.who, read.code), (None, "somebody", 409));
+    for (query, is_word) in [
+        ("?fieldSelector=metadata%2Ename%3Do", true),
+        ("?&fieldSelector=metadata.name%3Do", false),
+        ("?labelSelector=a", false),
+    ] {
+        let mut event = event();
+        event["verb"] = json!("list");
+        event["requestURI"] = json!(format!("/apis/x/v1/namespaces/default/websites{query}"));
+        assert_eq!(read(&event).is_some(), is_word, "{query}");
+    }
 }
 
 #[test]
@@ -71,9 +72,8 @@ fn those_about_an_object_are_found_its_creation_as_well() {
     of_another["responseObject"]["metadata"]["name"] = json!("oo");
     let folder = crate::process::Folder::create("history").unwrap();
     let log = folder.path().join("audit.log");
-    let mut file = File::create(&log).unwrap();
     // The last one is being written.
-    write!(file, "{created}\n{of_another}\n{}\n{{\"stage\":", event()).unwrap();
+    fs::write(&log, format!("{created}\n{of_another}\n{}\n{{\"stage\":", event())).unwrap();
     let names = BTreeSet::from(["default/o".to_owned()]);
     let found = requests(&log, &labels(), &names).unwrap();
     assert_eq!(found.keys().collect::<Vec<_>>(), ["default/o"]);
@@ -98,7 +98,7 @@ fn all_that_is_known_is_told_in_its_order() {
         Record { at: at(3), event: started("of another") },
         Record { at: at(9), event: Event::Killed { instance: "shard-1.1".to_owned() } },
     ];
-    let request = request_of(&event());
+    let request = read(&event()).unwrap();
     let begun = request.received - SignedDuration::from_secs(5);
     let told = tell("default/o", &[request], &journal, begun);
     let lines: Vec<_> = told.lines().collect();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     chaos::schedule::{Fault, Kind},
-    checker::{Apart, Cause, Change, Forgotten, Handover, Landed, Stages, Taken},
+    checker::{Cause, Change, Handover, Labels, Object, Stages, samples},
 };
 
 /// What else fails a run: no objects are concerned, whose histories would say more.
@@ -23,11 +23,11 @@ fn clean() -> Verdict {
         overlaps: Vec::new(),
         excused: vec![overlap("o")],
         early: Vec::new(),
-        forced: vec![child("o")],
-        overdue: vec![lost("o")],
+        forced: vec![landed("o")],
+        overdue: vec![landed("o")],
         unsettled: None,
         injected: vec![injected(Ok(1))],
-        revived: BTreeMap::new(),
+        revived: Vec::new(),
         changes: 1,
         histories: vec!["history of default/o".to_owned()],
     }
@@ -95,26 +95,11 @@ fn of(list: &str) -> String {
 
 fn ended(name: &str, said: &str) -> Verdict {
     let ended = Ended { name: name.to_owned(), said: said.to_owned() };
-    Verdict { revived: BTreeMap::from([(ended, 1)]), ..clean() }
+    Verdict { revived: vec![ended], ..clean() }
 }
 
 fn overlap(list: &str) -> Judged {
-    let at = |instance: &str| (instance.to_owned(), Duration::ZERO);
-    let overlap = Overlap { uid: "u".to_owned(), first: at("a.1"), second: at("b.2") };
-    Judged { overlap, name: of(list), silent: None }
-}
-
-fn taken(list: &str) -> Taken {
-    let (uid, from, to) = ("u".to_owned(), "a".to_owned(), "b".to_owned());
-    Taken { uid, name: of(list), from, to, at: Duration::ZERO }
-}
-
-fn forgotten(list: &str) -> Forgotten {
-    Forgotten { uid: "u".to_owned(), name: of(list), generation: None, waited: Duration::from_secs(91) }
-}
-
-fn apart(list: &str) -> Apart {
-    Apart { kind: "Secret".to_owned(), owner: of(list), owner_shard: None, child_shard: None }
+    Judged { overlap: samples::overlap(), name: of(list), silent: None }
 }
 
 fn landed(list: &str) -> Landed {
@@ -127,30 +112,8 @@ fn landed(list: &str) -> Landed {
         received: Timestamp::UNIX_EPOCH,
         answered: Timestamp::UNIX_EPOCH,
         owner: Some("b".to_owned()),
-        moved: None,
-    }
-}
-
-fn lost(list: &str) -> Lost {
-    Lost {
-        object: format!("websites {}", of(list)),
-        shard: "a".to_owned(),
-        to: None,
-        id: "id".to_owned(),
-        version: "7".to_owned(),
-        at: Timestamp::UNIX_EPOCH,
-        drained: Duration::ZERO,
-    }
-}
-
-fn child(list: &str) -> Child {
-    Child {
-        object: format!("secrets {}", of(list)),
-        owner: None,
-        shard: None,
-        version: "7".to_owned(),
-        at: Timestamp::UNIX_EPOCH,
         drained: None,
+        moved: None,
     }
 }
 
@@ -162,23 +125,28 @@ fn with_objects() -> Vec<(&'static str, Verdict)> {
         ("unsettled", Verdict { unsettled: Some(unrest), ..clean() }),
     ];
     let reports = [
-        ("taken", Report { taken: vec![taken("taken")], ..report() }),
-        ("forgotten", Report { forgotten: vec![forgotten("forgotten")], ..report() }),
-        ("apart", Report { apart: vec![apart("apart")], ..report() }),
+        ("taken", Report { taken: vec![samples::taken(&of("taken"))], ..report() }),
+        ("forgotten", Report { forgotten: vec![samples::forgotten(&of("forgotten"))], ..report() }),
+        ("apart", Report { apart: vec![samples::apart(&of("apart"))], ..report() }),
     ];
-    let written = [
-        ("foreign", checker::Verdict { foreign: vec![landed("foreign")], ..writes() }),
-        ("late", checker::Verdict { late: vec![landed("late")], ..writes() }),
-        ("lost", checker::Verdict { lost: vec![lost("lost")], ..writes() }),
-        ("forced", checker::Verdict { forced: vec![lost("forced")], ..writes() }),
-        ("second_creates", checker::Verdict { second_creates: vec![landed("second_creates")], ..writes() }),
-        ("barred", checker::Verdict { barred: vec![landed("barred")], ..writes() }),
-        ("deleted", checker::Verdict { deleted: vec![child("deleted")], ..writes() }),
-        ("overtaken", checker::Verdict { overtaken: vec![child("overtaken")], ..writes() }),
-        ("left_behind", checker::Verdict { left_behind: vec![child("left_behind")], ..writes() }),
+    type List = fn(&mut checker::Verdict) -> &mut Vec<Landed>;
+    let lists: [(&str, List); 9] = [
+        ("foreign", |all| &mut all.foreign),
+        ("late", |all| &mut all.late),
+        ("lost", |all| &mut all.lost),
+        ("forced", |all| &mut all.forced),
+        ("second_creates", |all| &mut all.second_creates),
+        ("barred", |all| &mut all.barred),
+        ("deleted", |all| &mut all.deleted),
+        ("overtaken", |all| &mut all.overtaken),
+        ("left_behind", |all| &mut all.left_behind),
     ];
+    let written = lists.map(|(name, list)| {
+        let mut verdict = clean();
+        list(&mut verdict.writes).push(landed(name));
+        (name, verdict)
+    });
     let reports = reports.map(|(list, report)| (list, Verdict { report, ..clean() }));
-    let written = written.map(|(list, writes)| (list, Verdict { writes, ..clean() }));
     own.into_iter().chain(reports).chain(written).collect()
 }
 
@@ -195,8 +163,8 @@ fn what_kept_all_promises_is_clean_and_an_excused_overlap_breaks_none() {
 fn who_begins_when_the_object_has_left_is_not_excused() {
     let at = |second| Timestamp::from_second(second).unwrap();
     let write = |received: i64, shard: &str| {
-        let (uid, version) = ("u".to_owned(), received.to_string());
-        let object = history::State { uid, version, shard: Some(shard.to_owned()), drain: None };
+        let labels = Some(Labels { shard: Some(shard.to_owned()), drain: None });
+        let object = Object { uid: "u".to_owned(), labels, ..Object::default() };
         let what = ("patch".to_owned(), "websites".to_owned());
         let (received, answered) = (at(received), at(received));
         Request { received, answered, who: "sharder".to_owned(), what, code: 200, object: Some(object) }

@@ -1,12 +1,12 @@
 //! The verdict as text.
 
-use std::{
-    collections::BTreeMap,
-    fmt::{self, Write as _},
-};
+use std::{collections::BTreeMap, fmt};
 
 use super::{Ended, Verdict};
-use crate::{chaos::schedule::Kind, checker::Gap};
+use crate::{
+    chaos::schedule::Kind,
+    checker::{Gap, Report},
+};
 
 impl Verdict {
     fn faults(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -29,29 +29,21 @@ impl Verdict {
 
     fn promises(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { report, writes, .. } = self;
-        for (what, count) in [
+        let others = [
             ("overlaps", self.overlaps.len()),
             ("overlaps of a reconcile silent for longer than the grace", self.excused.len()),
             ("Leases taken before their time", self.early.len()),
-            ("foreign writes that landed", writes.foreign.len()),
-            ("writes that landed on what was nobody's", writes.late.len()),
             ("objects taken from a shard that had not let go", report.taken.len()),
-            ("objects lost without an acknowledgement (audit log)", writes.lost.len()),
-            ("objects taken before their drain was overdue", writes.forced.len()),
-            ("objects taken when it was", self.overdue.len()),
+            ("objects taken when their drain was overdue", self.overdue.len()),
             ("forgotten", report.forgotten.len()),
-            ("second creates of children", writes.second_creates.len()),
             ("creates refused because of owners that were gone", writes.of_the_gone),
             ("creates refused of what it had made within 1 s itself", writes.just_made),
-            ("children deleted while their owner was there", writes.deleted.len()),
-            ("children moved before their owner was let go", writes.overtaken.len()),
             ("children moved with owners whose drain was overdue", self.forced.len()),
-            ("children left behind", writes.left_behind.len()),
             ("children apart from their owner at the end", report.apart.len()),
-            ("writes of owners that the fence refused", writes.barred.len()),
             ("writes of former owners that the fence kept out", writes.kept_out),
             ("writes of shards of which nothing is known", writes.unknown),
-        ] {
+        ];
+        for (what, count) in writes.faults().map(|(what, found)| (what, found.len())).into_iter().chain(others) {
             writeln!(f, "  {what:<60}{count:>6}")?;
         }
         Ok(())
@@ -61,8 +53,7 @@ impl Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.faults(f)?;
-        let ended: usize = self.revived.values().sum();
-        writeln!(f, "  controllers that no longer led ended, and others: {ended} times")?;
+        writeln!(f, "  controllers that no longer led ended, and others: {} times", self.revived.len())?;
         self.failed()
             .try_for_each(|Ended { name, said }| writeln!(f, "  {name} ENDED BY ITSELF, after it said: {said}"))?;
         let reconciles: usize = self.report.reconciles.values().sum();
@@ -90,13 +81,11 @@ impl fmt::Display for Verdict {
             None => writeln!(f, "  all came to rest")?,
         }
         if !self.is_clean() {
-            let mut details = String::new();
-            let _ = write!(details, "{:#?}", (&self.overlaps, &self.early, &self.report.taken));
-            let _ = write!(details, "{:#?}", (&self.report.forgotten, &self.report.apart, &self.writes.foreign));
-            let _ = write!(details, "{:#?}", (&self.writes.late, &self.writes.lost, &self.writes.forced));
-            let _ = write!(details, "{:#?}", (&self.writes.second_creates, &self.writes.barred, &self.writes.deleted));
-            let _ = write!(details, "{:#?}", (&self.writes.overtaken, &self.writes.left_behind));
-            writeln!(f, "{details}")?;
+            let Report { taken, forgotten, apart, .. } = &self.report;
+            writeln!(f, "{:#?}", (&self.overlaps, &self.early, taken, forgotten, apart))?;
+            for (what, found) in self.writes.faults().into_iter().filter(|(_, found)| !found.is_empty()) {
+                writeln!(f, "{what}: {found:#?}")?;
+            }
         }
         self.histories.iter().try_for_each(|history| writeln!(f, "{history}"))?;
         write!(f, "  {}", if self.is_clean() { "all promises were kept" } else { "FAILED" })

@@ -10,7 +10,7 @@ impl Writes {
         for write in &self.barred {
             let Some(shard) = &write.shard else { continue };
             if self.was_own(write, shard) {
-                verdict.barred.push(Landed::of(write, shard.clone(), Some(shard.clone())));
+                verdict.barred.push(Landed::of(write, Some(shard), Some(shard)));
             } else {
                 verdict.kept_out += 1;
             }
@@ -21,10 +21,8 @@ impl Writes {
     /// request. While the one above is drained, what follows it may be on its way already; then its own label counts.
     fn was_own(&self, write: &Write, shard: &str) -> bool {
         let time = (write.received, write.answered);
-        let named = |history: &&History| {
-            history.is_named(&write.resource, &write.object.name) && history.is_there_at(write.received)
-        };
-        let is = self.objects.values().filter(named).any(|history| {
+        let mut there = self.named(write).filter(|history| history.is_there_at(write.received));
+        let is = there.any(|history| {
             let follows = self.root(history).is_some_and(|root| root.was_with(shard, Some(false), time));
             follows || history.was_with(shard, None, time)
         });

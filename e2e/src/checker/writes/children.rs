@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use ringside_ring::ResourceVersion;
 
-use super::{Change, Child, Verdict, Writes, history::History, history::Version};
+use super::{Change, Landed, Verdict, Writes, history::History, history::Version};
 
 impl Writes {
     /// Adds what befell one child.
@@ -12,7 +12,7 @@ impl Writes {
         let Some(root) = self.root(child) else { return };
         verdict.deleted.extend(child.deletion().filter(|_| root.deletion().is_none()).map(|deletion| {
             let owner = root.at(deletion).and_then(|owner| owner.labels.shard.as_deref());
-            Child::of(deletion, owner, deletion)
+            Landed::of(&deletion.write, deletion.labels.shard.as_deref(), owner)
         }));
         for (before, version) in child.steps().filter(|(_, version)| version.write.change != Change::Deleted) {
             let root = self.root_by(child, version).unwrap_or(root);
@@ -29,7 +29,8 @@ impl Writes {
                 && !root.after(version).is_some_and(has);
             if with == Some(left) && !let_go && self.works(left, version, since) {
                 let drained = drain.map(|drain| drain.lasted_until(version));
-                verdict.overtaken.push(Child { drained, ..Child::of(version, with, version) });
+                let its = version.labels.shard.as_deref();
+                verdict.overtaken.push(Landed { drained, ..Landed::of(&version.write, its, with) });
             }
         }
         for root in self.roots(child) {
@@ -39,7 +40,10 @@ impl Writes {
                 let came = shard.is_some() && before.is_some_and(|before| before.labels.shard.as_deref() != shard);
                 let there = child.at(owner).filter(|_| came && !child.is_gone_at(owner));
                 let behind = there.filter(|child| child.labels.shard.as_deref() != shard);
-                verdict.left_behind.extend(behind.map(|behind| Child::of(behind, shard, owner)));
+                verdict.left_behind.extend(behind.map(|behind| Landed {
+                    object: Landed::of(&behind.write, None, None).object,
+                    ..Landed::of(&owner.write, behind.labels.shard.as_deref(), shard)
+                }));
             }
         }
     }

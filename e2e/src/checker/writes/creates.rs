@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::SignedDuration;
 
 use super::{Change, LONGEST_CHAIN, Landed, Verdict, Write, Writes, history::History, history::Version};
 
@@ -20,9 +20,12 @@ impl Writes {
             } else if self.was_just_made(refused) {
                 verdict.just_made += 1;
             } else {
-                let (owner, moved) = self.in_the_way(refused).unzip();
-                let refused = Landed { moved: moved.flatten(), ..Landed::of(refused, shard.clone(), owner) };
-                verdict.second_creates.push(refused);
+                // The shard of what was in the way, and when it came there from another.
+                let shard_of =
+                    |history: &History| Some((history.shard_at(refused.received)?, history.moved_by(refused.received)));
+                let (owner, moved) = self.named(refused).find_map(shard_of).unzip();
+                let refused = Landed::of(refused, Some(shard), owner.as_deref());
+                verdict.second_creates.push(Landed { moved: moved.flatten(), ..refused });
             }
         }
         verdict.second_creates.extend(self.made_again());
@@ -43,8 +46,7 @@ impl Writes {
                 let which = (controller, &version.write.resource, &version.write.object.name);
                 let Some(other) = first.insert(which, version) else { continue };
                 let later = if other.write.answered < version.write.answered { version } else { other };
-                let by = later.write.shard.clone().unwrap_or_default();
-                again.push(Landed::of(&later.write, by, None));
+                again.push(Landed::of(&later.write, later.write.shard.as_deref(), None));
             }
         }
         again
@@ -53,34 +55,19 @@ impl Writes {
     /// Whether what was in the way belonged to an owner that was gone by then. The garbage collector takes it a moment later,
     /// and whoever makes another owner of that name waits for it, sharded or not.
     fn is_left_over(&self, refused: &Write) -> bool {
-        let named = |history: &&History| history.is_named(&refused.resource, &refused.object.name);
-        self.objects.values().filter(named).any(|history| self.owner_was_gone(history, refused))
+        self.named(refused).any(|history| self.owner_was_gone(history, refused))
     }
 
     /// Whether it was to be made for an owner that was gone by then, as its controller did not know yet, and what was in the way
     /// belongs to another one that was made again under the name: without shards it would be in the way as well.
     fn is_for_who_is_gone(&self, refused: &Write) -> bool {
         let owner = refused.object.controller.as_ref().and_then(|uid| self.objects.get(uid));
-        let top = owner.map(|owner| self.root(owner).unwrap_or(owner));
-        let gone = top.and_then(History::deletion);
-        gone.is_some_and(|deletion| deletion.write.received <= refused.answered)
+        owner.is_some_and(|owner| was_gone(self.root(owner).unwrap_or(owner), refused))
     }
 
     /// Whether the shard itself had just made what was in the way, and nobody else had it since: so no move has to do with it.
     fn was_just_made(&self, refused: &Write) -> bool {
-        let named = |history: &&History| history.is_named(&refused.resource, &refused.object.name);
-        let since = refused.received - SEES_ITS_OWN;
-        self.objects.values().filter(named).any(|history| history.was_made_since(since, refused))
-    }
-
-    /// The shard of what was in the way, and when it came there from another.
-    fn in_the_way(&self, refused: &Write) -> Option<(String, Option<Timestamp>)> {
-        let named = |history: &&History| history.is_named(&refused.resource, &refused.object.name);
-        let mut there = self.objects.values().filter(named);
-        there.find_map(|history| {
-            let shard = history.shard_at(refused.received)?;
-            Some((shard, history.moved_by(refused.received)))
-        })
+        self.named(refused).any(|history| history.was_made_since(refused.received - SEES_ITS_OWN, refused))
     }
 
     fn owner_was_gone(&self, child: &History, refused: &Write) -> bool {
@@ -90,7 +77,10 @@ impl Writes {
             let Some(above) = above.and_then(|uid| self.objects.get(uid)) else { break };
             top = Some(above);
         }
-        let gone = top.and_then(History::deletion);
-        gone.is_some_and(|deletion| deletion.write.received <= refused.answered)
+        top.is_some_and(|top| was_gone(top, refused))
     }
+}
+
+fn was_gone(owner: &History, refused: &Write) -> bool {
+    owner.deletion().is_some_and(|deletion| deletion.write.received <= refused.answered)
 }

@@ -1,14 +1,11 @@
 //! Whether shards let go of the objects that they lost: from what a shard worked on nothing may take its label but its own
 //! acknowledgement of a drain, whoever asked for that; and the sharder, where it waited in vain.
 
-use std::time::Duration;
-
 use k8s_openapi::jiff::Timestamp;
 
 use super::{
-    Change, Verdict, Write, Writes,
+    Change, Landed, Verdict, Writes,
     history::{History, Version},
-    verdict::Lost,
 };
 
 impl Writes {
@@ -29,10 +26,11 @@ impl Writes {
             if let_go || self.is_anybodys(shard, drain, version) || !self.works(shard, version, number) {
                 continue;
             }
-            let drained = drain.map_or(Duration::ZERO, |drain| drain.lasted_until(version));
+            let drained = drain.map(|drain| drain.lasted_until(version));
             let forced = drain.is_some() && version.write.by_sharder;
             let which = if forced { &mut verdict.forced } else { &mut verdict.lost };
-            which.push(Lost::of(version, shard, drained));
+            let to = version.labels.shard.as_deref();
+            which.push(Landed { drained, ..Landed::of(&version.write, Some(shard), to) });
         }
     }
 
@@ -46,18 +44,12 @@ impl Writes {
     /// Whether the sharder had asked for a write of the object in between, and nobody knows what came of that. The shard's own
     /// patch tells whether there was a drain: it tests the label.
     fn may_have_been_drained(&self, before: &Version, version: &Version) -> bool {
-        let Write { resource, object, received, .. } = &version.write;
-        let tried = self.unanswered.get(&(resource.clone(), object.name.clone())).into_iter().flatten();
-        let between = before.write.received..=*received;
-        tried.filter(|write| write.by_sharder).any(|write| between.contains(&write.received))
+        self.tried(&version.write, before.write.received..=version.write.received).any(|write| write.by_sharder)
     }
 
     /// Whether the shard had asked for a write of the object since it was drained, and nobody knows what came of that: the API
     /// server was killed before it answered, or ended as it did.
     pub(super) fn may_have_let_go(&self, shard: &str, drain: &Version, until: Timestamp) -> bool {
-        let Write { resource, object, received, .. } = &drain.write;
-        let tried = self.unanswered.get(&(resource.clone(), object.name.clone())).into_iter().flatten();
-        let mut of_shard = tried.filter(|write| write.shard.as_deref() == Some(shard));
-        of_shard.any(|write| (*received..=until).contains(&write.received))
+        self.tried(&drain.write, drain.write.received..=until).any(|write| write.shard.as_deref() == Some(shard))
     }
 }

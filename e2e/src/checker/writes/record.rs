@@ -1,7 +1,7 @@
 //! What the audit log says about one write.
 
-use k8s_openapi::jiff::Timestamp;
-use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
+use ringside_ring::{ResourceVersion, RingLabels, cluster_ring::GroupResource, partition::controller_of};
 
 use crate::checker::Uid;
 
@@ -78,4 +78,20 @@ pub struct Labels {
     pub shard: Option<String>,
     /// The value of its drain label.
     pub drain: Option<String>,
+}
+
+impl Object {
+    /// What an object's metadata say; none of what has no uid, name or version.
+    pub fn of(metadata: &ObjectMeta, labels: &RingLabels) -> Option<Self> {
+        let ownership = labels.ownership(metadata.labels.as_ref());
+        let [shard, drain] = [ownership.shard, ownership.drain].map(|label| label.map(str::to_owned));
+        Some(Self {
+            uid: metadata.uid.clone()?,
+            name: format!("{}/{}", metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref()?),
+            version: Some(metadata.resource_version.as_deref()?.parse().ok()?),
+            labels: Some(Labels { shard, drain }),
+            controller: controller_of(metadata.owner_references.as_deref()).map(|owner| owner.uid.clone()),
+            holder: None,
+        })
+    }
 }

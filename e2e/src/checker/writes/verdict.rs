@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::{Change, Write, history::Version};
+use super::{Change, Write};
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,9 +14,9 @@ pub struct Verdict {
     /// Writes of a shard to objects that were nobody's any more.
     pub late: Vec<Landed>,
     /// Objects that shards lost without having let go of them.
-    pub lost: Vec<Lost>,
+    pub lost: Vec<Landed>,
     /// Those that the sharder took from shards which had been asked, and had not let go.
-    pub forced: Vec<Lost>,
+    pub forced: Vec<Landed>,
     /// Creates of shards that were refused, as there was such an object, and children that were created once more.
     pub second_creates: Vec<Landed>,
     /// Creates of shards that were refused, because an owner that was gone by then had left what was in the way, or was the one
@@ -25,11 +25,11 @@ pub struct Verdict {
     /// The same, because the shard had made it itself within a second before, and nobody else had it since.
     pub just_made: usize,
     /// Children that were deleted, by whomever, while their owner was there.
-    pub deleted: Vec<Child>,
+    pub deleted: Vec<Landed>,
     /// Children that left a shard while it worked on their owner.
-    pub overtaken: Vec<Child>,
+    pub overtaken: Vec<Landed>,
     /// Children that were not there when their owner came to its next shard.
-    pub left_behind: Vec<Child>,
+    pub left_behind: Vec<Landed>,
     /// Writes of shards to what was their own that the API server's fence refused.
     pub barred: Vec<Landed>,
     /// How many writes of former owners it refused.
@@ -42,63 +42,30 @@ pub struct Verdict {
     pub by_shards: usize,
 }
 
-/// A write of a shard.
+/// A write by which a promise is broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Landed {
     /// The request's audit id.
     pub id: String,
-    /// Which shard's.
+    /// The shard that wrote, or lost the object; of a child its own; empty where that is nobody.
     pub shard: String,
-    /// What it did.
+    /// What the write did.
     pub change: Change,
     /// Resource, namespace and name of the object.
     pub object: String,
-    /// The version that came of it.
+    /// The version that came of it; of a child left behind, the one of its owner.
     pub version: String,
     /// When the API server got it.
     pub received: Timestamp,
     /// When the API server answered it.
     pub answered: Timestamp,
-    /// Whose the object was; of a create that was refused, whose what was in the way.
+    /// Whose the object was; of what was lost, whose it is since; of a child, its owner's shard; of a create that was refused,
+    /// whose what was in the way.
     pub owner: Option<String>,
+    /// For how long the shard had been asked to let go by then, where it had been.
+    pub drained: Option<Duration>,
     /// Of a create that was refused: when what was in the way came to its owner, if it had been another's.
     pub moved: Option<Timestamp>,
-}
-
-/// An object whose shard held its Lease, and lost it all the same.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lost {
-    /// Resource, namespace and name.
-    pub object: String,
-    /// The shard.
-    pub shard: String,
-    /// Whose it was then.
-    pub to: Option<String>,
-    /// The audit id of the write that did it.
-    pub id: String,
-    /// The version that came of that.
-    pub version: String,
-    /// When it was answered.
-    pub at: Timestamp,
-    /// For how long the shard had been asked to let go by then; zero where it had not been.
-    pub drained: Duration,
-}
-
-/// A child that was elsewhere than its owner.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Child {
-    /// Resource, namespace and name.
-    pub object: String,
-    /// Its owner's shard.
-    pub owner: Option<String>,
-    /// Its own.
-    pub shard: Option<String>,
-    /// The version of the write that parted them.
-    pub version: String,
-    /// When that was answered.
-    pub at: Timestamp,
-    /// For how long its owner's shard had been asked to let go by then.
-    pub drained: Option<Duration>,
 }
 
 /// A move that was acknowledged, as the API server saw it.
@@ -138,16 +105,22 @@ impl Verdict {
     /// Whether nobody wrote what was not his, or was kept from what was, or lost it without having let go, and no child was
     /// created twice, deleted, or apart from its owner.
     pub fn is_clean(&self) -> bool {
-        self.foreign.is_empty()
-            && self.late.is_empty()
-            && self.lost.is_empty()
-            && self.forced.is_empty()
-            && self.unknown == 0
-            && self.barred.is_empty()
-            && self.second_creates.is_empty()
-            && self.deleted.is_empty()
-            && self.overtaken.is_empty()
-            && self.left_behind.is_empty()
+        self.unknown == 0 && self.faults().iter().all(|(_, found)| found.is_empty())
+    }
+
+    /// What may not be, and what was found of each.
+    pub fn faults(&self) -> [(&'static str, &[Landed]); 9] {
+        [
+            ("foreign writes that landed", &self.foreign),
+            ("writes that landed on what was nobody's", &self.late),
+            ("objects lost without an acknowledgement (audit log)", &self.lost),
+            ("objects taken before their drain was overdue", &self.forced),
+            ("second creates of children", &self.second_creates),
+            ("children deleted while their owner was there", &self.deleted),
+            ("children moved before their owner was let go", &self.overtaken),
+            ("children left behind", &self.left_behind),
+            ("writes of owners that the fence refused", &self.barred),
+        ]
     }
 
     /// What the moves took beyond the `grace`: shortest first.
@@ -172,52 +145,18 @@ impl Handover {
 }
 
 impl Landed {
-    pub(super) fn of(write: &Write, shard: String, owner: Option<String>) -> Self {
+    pub(super) fn of(write: &Write, shard: Option<&str>, owner: Option<&str>) -> Self {
         Self {
             id: write.id.clone(),
-            shard,
+            shard: shard.unwrap_or_default().to_owned(),
             change: write.change,
-            object: named(write),
-            version: version(write),
+            object: format!("{} {}", write.resource, write.object.name),
+            version: write.object.version.as_ref().map(ToString::to_string).unwrap_or_default(),
             received: write.received,
             answered: write.answered,
-            owner,
+            owner: owner.map(str::to_owned),
+            drained: None,
             moved: None,
         }
     }
-}
-
-impl Lost {
-    pub(super) fn of(version: &Version, shard: &str, drained: Duration) -> Self {
-        Self {
-            object: named(&version.write),
-            shard: shard.to_owned(),
-            to: version.labels.shard.clone(),
-            id: version.write.id.clone(),
-            version: self::version(&version.write),
-            at: version.write.answered,
-            drained,
-        }
-    }
-}
-
-impl Child {
-    pub(super) fn of(child: &Version, owner: Option<&str>, at: &Version) -> Self {
-        Self {
-            object: named(&child.write),
-            owner: owner.map(str::to_owned),
-            shard: child.labels.shard.clone(),
-            version: version(&at.write),
-            at: at.write.answered,
-            drained: None,
-        }
-    }
-}
-
-fn named(write: &Write) -> String {
-    format!("{} {}", write.resource, write.object.name)
-}
-
-fn version(write: &Write) -> String {
-    write.object.version.as_ref().map(ToString::to_string).unwrap_or_default()
 }
