@@ -80,7 +80,7 @@ pub async fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Starts a system, carries the schedule out on it, and judges. Says what happens as it does.
 pub async fn hold(terms: &Terms) -> Result<Verdict> {
-    let ordinary = Settings::default();
+    let ordinary = Settings::with_short_leases();
     let settings = Settings {
         // Objects that are made again need the garbage collector.
         controller_manager: true,

@@ -49,7 +49,7 @@ async fn perform(arguments: &Arguments, shutdown: &Shutdown) -> Result<ExitCode>
     screen.say(&format!("cargo demo: step 2 took {} s", step.elapsed().as_secs()));
     screen.say("cargo demo: step 3, the demo, about 80 s; it begins with a Kubernetes control plane on loopback");
     let step = Instant::now();
-    let mut system = System::start(Settings::default()).await?;
+    let mut system = System::start(Settings::with_short_leases()).await?;
     let monitor = system.monitor().clone();
     let mut story = Story::new(arguments, &screen);
     let report = tokio::select! {

@@ -98,7 +98,7 @@ async fn main() -> anyhow::Result<()> {
 
 /// Returns whether what is promised was kept, where something is.
 async fn measure(table: &mut Table, story: Story, children: &str, ahead: bool) -> anyhow::Result<bool> {
-    let settings = Settings { chain: children == CHAIN, ..Settings::default() };
+    let settings = Settings { chain: children == CHAIN, ..Settings::with_short_leases() };
     let grace = settings.drain_grace;
     let verdict = run(story, ahead, settings).await?;
     ensure!(!verdict.handovers.is_empty(), "nothing moved");

@@ -24,7 +24,7 @@ const WRITTEN: Duration = Duration::from_secs(1);
 /// When it can't be measured.
 pub async fn leave_fenced(objects: usize) -> anyhow::Result<Vec<Duration>> {
     say(format_args!("{objects} x (1 + 2) leave in order, with three proxies and the API server's fence"));
-    let settings = Settings { fence: Fence::ApiServer, audit_requests: true, ..Settings::default() };
+    let settings = Settings { fence: Fence::ApiServer, audit_requests: true, ..Settings::with_short_leases() };
     let mut system = System::start(settings).await?;
     system.start_sharding(1).await?;
     let names: Vec<_> = (0..SHARDS).map(|number| format!("shard-{number}")).collect();

@@ -61,7 +61,7 @@ impl Running {
     pub(super) async fn start(make: &Make) -> anyhow::Result<Self> {
         let running = match make {
             Make::Ringside => {
-                let settings = Settings { audit_requests: true, ..Settings::default() };
+                let settings = Settings { audit_requests: true, ..Settings::with_short_leases() };
                 Self::Ringside(Box::new(System::start(settings).await?))
             }
             Make::Upstream(upstream) => Self::Upstream(Box::new(upstream.start().await?)),

@@ -136,7 +136,7 @@ impl<'a> Story<'a> {
 /// For how long an object may wait: a killed shard's Lease has to run out twice before others may take over
 /// (CONTRACT, "Shard Lease"), and 5 s for the takeover itself; then it still has to be worked on, in a queue.
 fn bound() -> Duration {
-    2 * Settings::default().lease_duration + Duration::from_secs(5) + Duration::from_secs(5)
+    2 * Settings::with_short_leases().lease_duration + Duration::from_secs(5) + Duration::from_secs(5)
 }
 
 /// Waits until all have their share, and lets people look at it.
