@@ -14,7 +14,7 @@ use ringside_e2e::{
     helm::Chart,
     live::{Case, Group, Runner, Shared},
     node::{Node, Requirements, with_node},
-    toolchain::{self, Environment},
+    toolchain::{self, Environment, Need},
 };
 use ringside_ring::cluster_ring::GroupResource;
 use tokio::runtime::Handle;
@@ -38,11 +38,13 @@ fn main() -> ExitCode {
         })
     });
     let case = case.alone().costs("a node, and ten minutes").unless(without_node);
-    let runner = Runner::of_process(vec![Group::new("adoption", vec![case])]);
+    let case = case.needs(Need::Helm).needs(Need::Kubectl).needs(Need::ControllerManager);
+    let mut runner = Runner::of_process(vec![Group::new("adoption", vec![case])]);
     if !runner.has_work() {
         return runner.run();
     }
     // Before the network is one without a way to registries.
+    runner.prepare();
     let environment = Environment::of_process();
     let chart = Chart::find(&environment).unwrap();
     let programs = Programs {

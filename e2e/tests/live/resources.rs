@@ -17,6 +17,7 @@ use std::sync::Arc;
 use ringside_e2e::{
     case,
     live::{Group, Shared},
+    toolchain::Need,
 };
 
 use self::fixture::Fixture;
@@ -31,7 +32,9 @@ macro_rules! shared {
 /// A case with controllers of Deployments and StatefulSets.
 macro_rules! rolls {
     ($run:path) => {
-        case!(stringify!($run), $run(&Fixture::start(true).await)).costs("the controller manager, built for it")
+        case!(stringify!($run), $run(&Fixture::start(true).await))
+            .needs(Need::ControllerManager)
+            .costs("the controller manager, built for it")
     };
 }
 

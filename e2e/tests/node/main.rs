@@ -70,11 +70,12 @@ fn without_node() -> Option<String> {
 
 fn main() -> ExitCode {
     // The longest come first.
-    let runner = Runner::of_process(vec![deployed::group(), streams::group(), lifecycle::group()]);
+    let mut runner = Runner::of_process(vec![deployed::group(), streams::group(), lifecycle::group()]);
     if !runner.has_work() {
         return runner.run();
     }
     // Before the network is one without a way to registries.
+    runner.prepare();
     let programs = toolchain::ringside(&Environment::of_process()).unwrap();
     let options = Options { audit: true, ..Options::default() };
     let ended = with_node(options, async |node| {
