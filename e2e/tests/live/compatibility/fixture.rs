@@ -96,16 +96,6 @@ impl Fixture {
         Ok(fixture)
     }
 
-    /// A list's query for the state after the last object.
-    pub(crate) fn exact(&self) -> String {
-        format!("resourceVersion={}&resourceVersionMatch=Exact", self.end)
-    }
-
-    /// A query of a watch that begins before the first object, and ends by itself.
-    pub(crate) fn since_begin(&self) -> String {
-        format!("resourceVersion={}&timeoutSeconds=1", self.begin)
-    }
-
     /// Compares what the proxies asked of themselves with the list.
     pub(crate) fn note_own_requests(&self) -> Result<()> {
         self.main.note_own_requests()?;
