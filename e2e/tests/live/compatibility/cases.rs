@@ -24,17 +24,16 @@ use super::{
     changes::{self, part},
     client::{Answer, Ask, Endpoint, Http},
     compare::{
-        AS_SENT, Bodies, Expected, Extent, Moment, OF_A_WRITE, PLAIN, Probe, READABLE, Rewritten, SELECTED, WATCHED,
-        answers, contains, difference, lasting, own_answer, passed_on, steady,
+        AS_SENT, Bodies, Expected, Extent, Moment, OF_A_WRITE, PLAIN, Probe, Rewritten, SELECTED, WATCHED, answers,
+        contains, difference, lasting, own_answer, passed_on, steady,
     },
     fixture::{DEADLINE, Fixture, NAMESPACE},
-    objects::{FIXED, map, site},
-    query,
+    objects::{map, site},
     raw::Raw,
     shard::Shard,
     status::{self, reason, same_refusal},
     stream::{self, Event, Format, JSON, METADATA, METADATA_PROTOBUF, PROTOBUF, TABLE},
-    table::{Case, GOES_ON, Part, by_form, by_pair, case, each},
+    table::{Case, GOES_ON, Part, by_form, by_pair, case},
 };
 
 mod aggregated;

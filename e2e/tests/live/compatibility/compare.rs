@@ -38,9 +38,7 @@ pub(crate) const PLAIN: Rewritten = Rewritten { headers: &["upgrade"], ..AS_SENT
 /// What becomes of a request for what the ring shards.
 pub(crate) const SELECTED: Rewritten = Rewritten { selects: true, ..AS_SENT };
 /// What becomes of a watch of that.
-pub(crate) const WATCHED: Rewritten = Rewritten { headers: READABLE.headers, ..SELECTED };
-/// What becomes of a request whose answer the proxy reads.
-pub(crate) const READABLE: Rewritten = Rewritten { headers: &["accept-encoding"], ..AS_SENT };
+pub(crate) const WATCHED: Rewritten = Rewritten { headers: &["accept-encoding"], ..SELECTED };
 
 /// What the API server answers without the proxy. Two refusals are equal too, and show nothing of what a case is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -53,23 +53,7 @@ where
 /// As Go's clients and the API server speak.
 const USUAL: (Http, Http) = (Http::Two, Http::Two);
 
-/// A case for each of these forms.
-pub(crate) fn each<T, F>(
-    behaviour: &str,
-    forms: impl IntoIterator<Item = (impl AsRef<str>, T)>,
-    run: impl Fn(Probe, T) -> F + Clone + Send + 'static,
-) -> impl Iterator<Item = Case>
-where
-    T: Send + 'static,
-    F: Future<Output = Result<Outcome>> + Send + 'static,
-{
-    forms.into_iter().map(move |(form, what)| {
-        let run = run.clone();
-        case(behaviour, form.as_ref(), move |probe| run(probe, what))
-    })
-}
-
-/// The same, where the others are variants of the first.
+/// A case for each of these forms; all but the first are variants.
 pub(crate) fn by_form<T, F>(
     behaviour: &str,
     forms: impl IntoIterator<Item = (impl AsRef<str>, T)>,
@@ -79,7 +63,11 @@ where
     T: Send + 'static,
     F: Future<Output = Result<Outcome>> + Send + 'static,
 {
-    each(behaviour, forms, run).enumerate().map(|(place, case)| if place == 0 { case } else { case.variant() })
+    forms.into_iter().enumerate().map(move |(place, (form, what))| {
+        let run = run.clone();
+        let case = case(behaviour, form.as_ref(), move |probe| run(probe, what));
+        if place == 0 { case } else { case.variant() }
+    })
 }
 
 /// A case for each version of HTTP on both sides; those but the usual ones are variants.

@@ -4,17 +4,12 @@
 use ringside_e2e::relay::Part;
 
 use super::*;
-use crate::compatibility::{fixture::GONE, shard::WARM_UP};
+use crate::compatibility::shard::WARM_UP;
 
 const ECHOES: &str = "/apis/echo.example.com/v1/namespaces/fixed/echoes";
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        case("aggregated group", "discovery", async move |probe| {
-            let (answer, outcome) = both(&probe, &Ask::get("/apis/echo.example.com/v1")).await?;
-            ensure!(answer.text().contains("echoes"), "{}", answer.text());
-            Ok(outcome)
-        }),
         case("aggregated group", "odd headers and status", async move |probe| {
             let script = Script::new(StatusCode::IM_A_TEAPOT).header("x-odd", "1").header("x-odd", "0").bytes("short");
             probe.fixture.aggregated.answer(&probe.mark, script.header("content-type", "text/tea"));
@@ -32,26 +27,8 @@ pub(crate) fn cases() -> Vec<Case> {
             ensure!(answer.body == ask.body, "the body came back otherwise");
             Ok(outcome)
         }),
-        case("aggregated group", "watch", async move |probe| {
-            let line = "{\"type\":\"ADDED\",\"object\":{}}\n";
-            let script = Script::new(StatusCode::OK).header("content-type", JSON);
-            probe.fixture.aggregated.answer(&probe.mark, script.part(Part::Bytes(line.into(), 1000)));
-            let (answer, outcome) = both(&probe, &Ask::get(format!("{ECHOES}?watch=1"))).await?;
-            ensure!(answer.body.len() == 1000 * line.len(), "{} bytes", answer.body.len());
-            Ok(outcome)
-        }),
         case("aggregated group", "upgrade", upgraded).by_http1(),
         case("aggregated group in a ring", "list, watch", in_a_ring),
-        case("aggregated group whose server is not there", "503", async move |probe| {
-            let ask = Ask::get(format!("/apis/{GONE}/v1/namespaces/fixed/things"));
-            // It is looked at some time after it was made.
-            eventually("the API server knows the group", DEADLINE, || async {
-                let answer = probe.past(&ask).await.map_err(|error| error.to_string())?;
-                if answer.status == StatusCode::SERVICE_UNAVAILABLE { Ok(()) } else { Err(answer.text()) }
-            })
-            .await?;
-            probe.same_as(&ask, StatusCode::SERVICE_UNAVAILABLE).await
-        }),
     ]
 }
 

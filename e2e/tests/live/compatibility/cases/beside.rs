@@ -1,56 +1,19 @@
-//! What is asked of Leases and ConfigMaps where locks of elections may be among them: by one name, by WebSocket, and of many.
+//! What is asked of Leases and ConfigMaps where locks of elections may be among them: by WebSocket, and of many.
 
 use percent_encoding::percent_decode_str;
 
+use super::election::{LOCKS, Lock};
 use super::*;
-use super::{
-    controlled::beat,
-    election::{LOCKS, Lock},
-};
 
 pub(crate) fn cases() -> Vec<Case> {
     let websocket = "watch by one name, of a Lease in the shard's namespace";
     let spared = by_form("deletecollection with a lock among what is deleted", LOCKS, spared);
-    let mut cases = vec![
-        case("list by one name, of what is no lock", "Lease", async |probe| {
-            let (name, version) = made(&probe).await?;
-            probe.same(&by_name(&name, &format!("resourceVersion={version}&resourceVersionMatch=Exact"))).await
-        }),
-        case("watch by one name, of what is no lock", "Lease", watched),
-        case(websocket, "WebSocket", by_websocket).by_http1(),
-    ];
-    cases.extend(spared);
-    cases
-}
-
-/// Makes a Lease by which nobody leads; returns its name and version.
-async fn made(probe: &Probe) -> Result<(String, String)> {
-    let name = format!("by-name-{}", probe.mark);
-    let version = probe.fixture.anew(LEASES, &beat(&name)).await?;
-    Ok((name, version))
-}
-
-fn by_name(name: &str, query: &str) -> Ask {
-    Ask::get(format!("{LEASES}?fieldSelector=metadata.name%3D{name}&{query}"))
-}
-
-/// It ends by itself after a second, and has one event by then.
-async fn watched(probe: Probe) -> Result<Outcome> {
-    let (name, version) = made(&probe).await?;
-    let change = Ask::new(Method::PATCH, format!("{LEASES}/{name}"));
-    probe.fixture.admin(&change.body(MERGE, r#"{"metadata":{"labels":{"changed":"once"}}}"#)).await?;
-    let ask = by_name(&name, &format!("watch=1&resourceVersion={version}&timeoutSeconds=1"));
-    steady(async |times| {
-        let shown = probe.narrowed_with(&lasting(&ask, times), READABLE, Bodies::Exact).await?;
-        let is_shown = contains(&shown.body, name.as_bytes());
-        if is_shown { Ok(Outcome::Same) } else { Err(Moment(anyhow::anyhow!("it shows nothing")).into()) }
-    })
-    .await
+    spared.chain([case(websocket, "WebSocket", by_websocket).by_http1()]).collect()
 }
 
 async fn by_websocket(probe: Probe) -> Result<Outcome> {
-    let (name, _) = made(&probe).await?;
-    let ask = websocket(by_name(&name, "watch=1&timeoutSeconds=1"));
+    let one = format!("{LEASES}?fieldSelector=metadata.name%3D{}", probe.mark);
+    let ask = websocket(Ask::get(format!("{one}&watch=1&timeoutSeconds=1")));
     let direct = Raw::send(&probe.shard.direct, &ask, &probe.mark).await?.head().await?;
     ensure!(direct.status.contains("101"), "without the proxy {direct:#?}");
     let mut proxied = Raw::send(&probe.shard.proxied, &ask, &probe.mark).await?;

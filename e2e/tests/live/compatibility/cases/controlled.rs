@@ -4,7 +4,7 @@
 use std::slice;
 
 use super::{
-    writes::{both, both_to, unchanged},
+    writes::{both, both_to},
     *,
 };
 
@@ -40,7 +40,6 @@ pub(crate) fn cases() -> Vec<Case> {
         both(&probe, &namespace, &write(&form, &owner)).await
     })
     .collect();
-    cases.push(case(behaviour, "update, protobuf", controlled_in_protobuf).variant());
     let of_lease = "write of a Lease that is no election's, in the shard's namespace";
     cases.extend(by_form(of_lease, LEASE.map(|form| (form.0, form)), async |probe, form| {
         let lease = beat(&format!("lease-{}", probe.mark));
@@ -56,15 +55,6 @@ pub(crate) fn cases() -> Vec<Case> {
         both_to(&probe, CONFIG_MAPS, slice::from_ref(&map), &update).await
     }));
     cases
-}
-
-async fn controlled_in_protobuf(probe: Probe) -> Result<Outcome> {
-    let (namespace, owner) = deployment(&probe).await?;
-    let collection = Kind::ReplicaSet.collection(&namespace);
-    let mut child = Kind::ReplicaSet.object(&probe.shard.labels());
-    child["metadata"]["ownerReferences"] = json!([owner]);
-    probe.fixture.anew(&collection, &child).await?;
-    unchanged(&probe, &format!("{collection}/thing")).await
 }
 
 /// The write in this form. Each finds the object, so that one can't make it.
@@ -89,7 +79,7 @@ fn replica_set(owner: &Value) -> Value {
     object
 }
 
-pub(super) fn beat(name: &str) -> Value {
+fn beat(name: &str) -> Value {
     json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
         "spec": {"holderIdentity": "me", "leaseDurationSeconds": 40, "renewTime": "2026-01-01T00:00:00.000000Z"},

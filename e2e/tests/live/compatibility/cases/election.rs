@@ -110,7 +110,7 @@ async fn lived(probe: Probe, (lock, (form, names)): (Lock, Twins)) -> Result<Out
         let tried = Ask { target: format!("{collection}?dryRun=All"), ..create.clone() }.accept(PROTOBUF);
         creates.push(match form {
             JSON => create,
-            _ => Ask::new(Method::POST, collection).body(form, probe.past(&tried).await?.done()?.body),
+            _ => Ask::new(Method::POST, collection).body(form, probe.past(&tried).await?.done()?.body).accept(JSON),
         });
     }
     let direct = probe.past(&creates[0]).await?;

@@ -34,7 +34,7 @@ const ANOTHER: &str = "another API server; no API server speaks CBOR by default"
 
 pub(crate) fn cases() -> Vec<Case> {
     let foreign = "list of a resource that is not the ring's";
-    let mut cases: Vec<_> = each("CBOR among others", [("list", MAPS), (foreign, SECRETS)], among_others).collect();
+    let mut cases: Vec<_> = by_form("CBOR among others", [("list", MAPS), (foreign, SECRETS)], among_others).collect();
     cases.push(case("CBOR alone", "list", async |probe| {
         // What the API server says to whom it has nothing for.
         let direct = probe.past(&by_hand(&probe, MAPS, CBOR)).await?.with(StatusCode::NOT_ACCEPTABLE)?;
@@ -43,7 +43,7 @@ pub(crate) fn cases() -> Vec<Case> {
         answers(&direct, &proxied, Bodies::Exact)
     }));
     let writes = [("create", MAPS), ("create of a resource that is not the ring's", SECRETS)];
-    cases.extend(each("CBOR in a request", writes, async |probe, target| {
+    cases.extend(by_form("CBOR in a request", writes, async |probe, target| {
         let ask = Ask::new(Method::POST, target).body(CBOR, EMPTY);
         refused_alike(&probe.past(&ask).await?, &probe.unforwarded(&ask).await?)
     }));
@@ -51,10 +51,6 @@ pub(crate) fn cases() -> Vec<Case> {
         case("CBOR among others, of an API server that speaks it", "list", async |probe| {
             let target = exact(&probe.fixture, MAPS).target.replace("Exact", "NotOlderThan");
             spoken(&probe, &target, Bodies::But(&["metadata.resourceVersion"])).await
-        }),
-        case("CBOR among others, of an API server that speaks it", "watch", async |probe| {
-            let ask = Ask::get(something_new(&probe).await?);
-            steady(async |times| spoken(&probe, &lasting(&ask, times).target, Bodies::Exact).await).await
         }),
         case("CBOR alone, of an API server that speaks it", "list", async |probe| {
             is_cbor(&other(&probe).await?.exchange(Http::Two, &Ask::get(MAPS).accept(CBOR), &probe.mark).await?)?;
@@ -109,18 +105,6 @@ fn is_cbor(answer: &Answer) -> Result<()> {
     let content_type = answer.headers.get("content-type").context("a content type")?;
     ensure!(content_type.as_bytes().starts_with(b"application/cbor"), "{content_type:?}");
     Ok(())
-}
-
-/// A watch from just before an object was made: the cache of a server that was just started goes back no further.
-async fn something_new(probe: &Probe) -> Result<String> {
-    other(probe).await?;
-    let namespace = format!("new-{}", probe.mark);
-    probe.fixture.namespace(&namespace).await?;
-    let collection = Kind::ConfigMap.collection(&namespace);
-    let before = probe.fixture.admin(&Ask::get(&collection)).await?;
-    let version = before["metadata"]["resourceVersion"].as_str().context("a resourceVersion")?;
-    probe.fixture.anew(&collection, &json!(map("own-new", probe.fixture.main.labels(), 1))).await?;
-    Ok(format!("{collection}?watch=1&resourceVersion={version}&timeoutSeconds=1"))
 }
 
 /// Without the proxy it is CBOR; through it, what is given to who asks for the next form.

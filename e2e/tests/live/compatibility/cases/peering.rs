@@ -9,10 +9,6 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         case("kopf's peers", "get, list", seen),
         case("kopf's peers", "merge patch of its own entry, and of others", said),
-        case("kopf's peers", "get as a table", async |probe| {
-            let path = made(&probe.fixture, "as-a-table", &json!({RING: entry("then")})).await?;
-            probe.same(&Ask::get(path).accept(TABLE)).await
-        }),
     ]
 }
 

@@ -89,11 +89,10 @@ pub(crate) fn cases() -> Vec<Case> {
         probe.same_as(&Ask::get("/version/./x/%2e%2e"), StatusCode::NOT_FOUND).await
     }));
     let a_byte = "each byte in a query, written as it is";
-    cases.extend(each(a_byte, WITH_A_BYTE, bytes).map(|case| case.by_http1().costs("800 connections")));
+    cases.extend(by_form(a_byte, WITH_A_BYTE, bytes).map(|case| case.by_http1().costs("400 connections")));
     cases.push(case("`#` in a query, written as it is", "list", number_sign).by_http1());
     cases.push(case("continue token", "that goes on in another state than it began", inconsistent));
     cases.push(case("`/version` without a token", "JSON", without_a_token));
-    cases.push(case("watch from before the proxy knew its ring", "JSON", before_the_ring));
     cases
 }
 
@@ -207,15 +206,4 @@ async fn inconsistent(probe: Probe) -> Result<Outcome> {
         "refused with 410, so that the list begins anew: a page of a state that is not known may show what was moved away, \
          and no event takes it back",
     ))
-}
-
-/// The watch would go on; the proxy tells its client to list again, as the API server does after a compaction.
-async fn before_the_ring(probe: Probe) -> Result<Outcome> {
-    let ask = Ask::get(format!("{MAPS}?watch=1&resourceVersion={}&timeoutSeconds=1", probe.fixture.dawn));
-    let proxied = probe.proxied(&ask).await?;
-    let event: Value = serde_json::from_slice(&proxied.body)?;
-    ensure!(event["type"] == "ERROR" && event["object"]["code"] == 410, "{event}");
-    let says = event["object"]["message"].as_str().context("a message")?;
-    ensure!(says.starts_with("ringside-proxy"), "the API server says so itself: {says}");
-    Ok(Outcome::Changed("ends with 410: what such a client knows may be of another set of objects, so it lists again"))
 }

@@ -24,8 +24,7 @@ pub(crate) fn cases() -> Vec<Case> {
         probe.same_with(&ask, OF_A_WRITE, Expected::Done).await
     });
     let mut cases: Vec<_> = gets.chain(lists).chain(watches).chain(writes).map(Case::by_http1_throughout_too).collect();
-    cases.extend(by_pair("request body sent in pieces, of unknown length", in_pieces));
-    let still_sent = "request body still sent while the answer comes";
+    let still_sent = "request body of unknown length, still sent while the answer comes";
     cases.extend(by_pair(still_sent, async |probe| {
         let own = format!("{MAPS}/{}1", probe.shard.owns);
         for (method, target) in
@@ -43,31 +42,6 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(by_form(&format!("{still_sent}, of what the proxy reads before"), read_first, collected));
     cases.extend(by_pair("head of an idle watch, at once", idle));
     cases
-}
-
-async fn in_pieces(probe: Probe) -> Result<Outcome> {
-    let object = Bytes::from(serde_json::to_vec(&map("in-pieces", [].into(), 50_000))?);
-    let mut ask = Ask::new(Method::POST, format!("/api/v1/namespaces/{FIXED}/configmaps?dryRun=All"))
-        .header("content-type", JSON)
-        .unsized_body();
-    let body = || {
-        let pieces: Vec<_> = object.chunks(9_000).map(Bytes::copy_from_slice).collect();
-        StreamBody::new(futures::stream::iter(pieces).map(|piece| Ok::<_, Infallible>(Frame::data(piece))))
-    };
-    let direct = probe.shard.direct.open_with(probe.http, &ask, &probe.mark, body()).await?.collect().await?;
-    let proxied = probe.shard.proxied.open_with(probe.http, &ask, &probe.mark, body()).await?.collect().await?;
-    let arrived = probe.arrived()?;
-    ensure!(!arrived.headers.contains_key(header::CONTENT_LENGTH), "it arrived with a length");
-    // HTTP/2 has no `Transfer-Encoding`: the client's, over HTTP/1.1, was about its own connection.
-    let chunked = HeaderMap::from_iter([(header::TRANSFER_ENCODING, "chunked".parse()?)]);
-    if probe.http == Http::One {
-        changes::note(changes::SENT, &changes::REQUEST, &chunked, &arrived.headers);
-    }
-    ask.body = object;
-    probe.check_arrival(&ask, &arrived, AS_SENT)?;
-    passed_on(&arrived, &proxied, Extent::Whole)?;
-    ensure!(direct.status == StatusCode::CREATED, "{}", direct.text());
-    answers(&direct, &proxied, OF_A_WRITE)
 }
 
 /// Each piece comes back before the next one is sent.
@@ -89,7 +63,12 @@ async fn echo(probe: &Probe, ask: &Ask) -> Result<Outcome> {
         came.push(Answer { body: answer.collect().await?.body, ..answered });
     }
     let ask = Ask { body: "firstsecond".into(), ..ask };
-    probe.arrived_as(&ask, AS_SENT)?;
+    let arrived = probe.arrived_as(&ask, AS_SENT)?;
+    // HTTP/2 has no `Transfer-Encoding`: the client's, over HTTP/1.1, was about its own connection.
+    if probe.http == Http::One {
+        let chunked = HeaderMap::from_iter([(header::TRANSFER_ENCODING, "chunked".parse()?)]);
+        changes::note(changes::SENT, &changes::REQUEST, &chunked, &arrived.headers);
+    }
     ensure!(came[1].body.is_empty(), "more came back than was sent");
     answers(&came[0], &came[1], Bodies::Exact)
 }

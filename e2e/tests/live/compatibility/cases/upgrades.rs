@@ -37,63 +37,47 @@ pub(crate) fn cases() -> Vec<Case> {
         watch(probe, ("Accept", JSON, Messages::Text)).await
     });
     cases.push(without_http2.by((Http::One, Http::One)));
-    let by_hand = [
-        (
-            "exec in a pod without a node",
-            "SPDY",
-            exec(Method::POST)
-                .header("X-Stream-Protocol-Version", "v4.channel.k8s.io")
-                .header("Connection", "Upgrade")
-                .header("Upgrade", "SPDY/3.1"),
-            AS_SENT,
-            "400",
-        ),
-        (
-            "exec in a pod without a node",
-            "WebSocket",
-            websocket(exec(Method::GET)).header("Sec-WebSocket-Protocol", "v5.channel.k8s.io"),
-            AS_SENT,
-            "400",
-        ),
-        (
-            "upgrade to HTTP/2 without TLS, which is not accepted",
-            "HTTP/1.1",
-            Ask::get(format!("{MAPS}/own-1")).header("Connection", "Upgrade").header("Upgrade", "h2c"),
-            PLAIN,
-            "200",
-        ),
-        // HTTP/2 can't say any of it (RFC 9113, section 8.2.2), nor does the library that other cases send with.
-        (
-            "headers of one connection",
-            "HTTP/1.1",
-            Ask::get(format!("{MAPS}/own-1"))
-                .header("Connection", "keep-alive, x-mine")
-                .header("X-Mine", "1")
-                .header("Keep-Alive", "timeout=5")
-                .header("TE", "trailers, deflate")
-                .header("Trailer", "x-other")
-                .header("Proxy-Authorization", "Basic eDp5")
-                .header("Proxy-Authenticate", "Basic")
-                .header("Proxy-Connection", "keep-alive"),
-            AS_SENT,
-            "200",
-        ),
-    ];
-    for (behaviour, form, ask, rewritten, status) in by_hand {
+    cases.extend(as_written().map(|(behaviour, form, ask, rewritten, status)| {
         let by_hand = case(behaviour, form, async move |probe| {
             let outcome = same(&probe, &ask, status).await?;
             probe.arrived_as(&ask, rewritten).map(|_| outcome)
         });
-        cases.push(by_hand.by_http1());
-    }
-    cases.push(case("watch that the API server ends with 410 Gone", "WebSocket", gone).by_http1());
+        by_hand.by_http1()
+    }));
     let answered = case("headers of one connection in an answer", "HTTP/2 to HTTP/1.1", of_connection);
     cases.push(answered.by((Http::Two, Http::One)));
     cases.push(case("head of more than 64 KiB", "HTTP/1.1", too_long).by_http1());
     cases.push(case("Expect: 100-continue", "HTTP/1.1 to HTTP/2", continued).by_http1());
-    let as_written = case("names of headers as they are written", "HTTP/1.1 to HTTP/1.1", names);
-    cases.push(as_written.by((Http::One, Http::One)));
+    let by_name = case("names of headers as they are written", "HTTP/1.1 to HTTP/1.1", names);
+    cases.push(by_name.by((Http::One, Http::One)));
     cases
+}
+
+/// Requests that HTTP/2 can't say (RFC 9113, section 8.2.2), nor the library that other cases send with; what becomes of them,
+/// and the status of the answer.
+fn as_written() -> [(&'static str, &'static str, Ask, Rewritten, &'static str); 4] {
+    let with =
+        |ask: Ask, headers: &[(&str, &str)]| headers.iter().fold(ask, |ask, (name, value)| ask.header(name, value));
+    let spdy = [("Connection", "Upgrade"), ("Upgrade", "SPDY/3.1"), ("X-Stream-Protocol-Version", "v4.channel.k8s.io")];
+    let websocket = websocket(exec(Method::GET)).header("Sec-WebSocket-Protocol", "v5.channel.k8s.io");
+    let own = Ask::get(format!("{MAPS}/own-1"));
+    let h2c = with(own.clone(), &[("Connection", "Upgrade"), ("Upgrade", "h2c")]);
+    let of_connection = [
+        ("Connection", "keep-alive, x-mine"),
+        ("X-Mine", "1"),
+        ("Keep-Alive", "timeout=5"),
+        ("TE", "trailers, deflate"),
+        ("Trailer", "x-other"),
+        ("Proxy-Authorization", "Basic eDp5"),
+        ("Proxy-Authenticate", "Basic"),
+        ("Proxy-Connection", "keep-alive"),
+    ];
+    [
+        ("exec in a pod without a node", "SPDY", with(exec(Method::POST), &spdy), AS_SENT, "400"),
+        ("exec in a pod without a node", "WebSocket", websocket, AS_SENT, "400"),
+        ("upgrade to HTTP/2 without TLS, which is not accepted", "HTTP/1.1", h2c, PLAIN, "200"),
+        ("headers of one connection", "HTTP/1.1", with(own, &of_connection), AS_SENT, "200"),
+    ]
 }
 
 /// In a pod that no node runs: what a node would be asked for is refused before. (On a node: see the section on pods.)
@@ -209,29 +193,6 @@ async fn by_subprotocol(probe: Probe) -> Result<Outcome> {
     shows_both(&probe, sides, Messages::Text, &["accept-encoding", "sec-websocket-protocol"]).await
 }
 
-/// What the API server says to a watch from a state that it does not have any more, said to one that goes on.
-async fn gone(probe: Probe) -> Result<Outcome> {
-    let old = websocket(Ask::get(format!("{SITES}?watch=1&resourceVersion=2&timeoutSeconds=1")));
-    let mut real = Raw::send(&probe.shard.direct, &old, &probe.mark).await?;
-    let (head, messages) = (real.head().await?, real.rest().await?);
-    ensure!(head.status.contains("101") && contains(&messages, b"ERROR"), "{head:#?}");
-    let header = |name| head.get(name).unwrap_or_default().to_owned();
-    let script = Script::new(StatusCode::SWITCHING_PROTOCOLS).header("connection", "Upgrade");
-    let script = script.header("upgrade", "websocket").header("sec-websocket-accept", &header("Sec-Websocket-Accept"));
-    probe.script(script.bytes(messages.clone()));
-    let ask = websocket(Ask::get(format!("{SITES}?watch=1&resourceVersion={}", probe.fixture.begin)));
-    let mut came = Vec::new();
-    for endpoint in [&probe.shard.scripted, &probe.shard.proxied] {
-        probe.take();
-        let mut raw = Raw::send(endpoint, &ask, &probe.mark).await?;
-        let head = raw.head().await?;
-        came.push(head.answer(raw.rest().await?)?);
-    }
-    ensure!(came[0].body == messages, "{}", difference("what came", &messages, &came[0].body));
-    probe.arrived_as(&ask, WATCHED)?;
-    answers(&came[0], &came[1], Bodies::Exact)
-}
-
 /// None of it comes. (What the relay's own connection needs it says itself.)
 async fn of_connection(probe: Probe) -> Result<Outcome> {
     let script = Script::new(StatusCode::OK).bytes("{}").header("connection", "x-mine").header("x-mine", "1");
@@ -270,15 +231,13 @@ async fn too_long(probe: Probe) -> Result<Outcome> {
 
 /// The client sees the names as Go writes them, and the API server as the client did. (HTTP/2 has small letters only.)
 async fn names(probe: Probe) -> Result<Outcome> {
-    let ask = Ask::get(format!("{MAPS}/{}1", probe.shard.owns))
-        .header("X-mIxEd", "1")
-        .header("x-lower", "2")
-        .header("ACCEPT", "*/*");
+    let lines = ["X-mIxEd: 1", "x-lower: 2", "ACCEPT: */*"];
+    let ask = Ask::get(format!("{MAPS}/{}1", probe.shard.owns));
+    let ask =
+        lines.iter().filter_map(|line| line.split_once(": ")).fold(ask, |ask, (name, value)| ask.header(name, value));
     let outcome = same(&probe, &ask, "200").await?;
     let head = probe.arrived()?.head.unwrap_or_default();
-    for line in ["X-mIxEd: 1", "x-lower: 2", "ACCEPT: */*"] {
-        ensure!(head.lines().any(|it| it == line), "{line} is not in {head}");
-    }
+    ensure!(lines.iter().all(|line| head.lines().any(|it| it == *line)), "it arrived as {head}");
     Ok(outcome)
 }
 

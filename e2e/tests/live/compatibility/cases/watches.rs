@@ -46,7 +46,6 @@ pub(crate) fn cases() -> Vec<Case> {
             let ask = Ask::get(format!("{target}&watch=0&{initial}&{bookmarks}"));
             probe.narrowed(&ask, Rewritten { left_out, ..WATCHED }).await
         }),
-        case("watch of one object of another shard", "JSON", foreign),
         case("watch of a resource that is not the ring's", "JSON", async |probe| {
             probe.same(&since_begin(&probe.fixture, "/api/v1/namespaces")).await
         }),
@@ -89,22 +88,6 @@ async fn gone(probe: Probe, (media_type, _): Form) -> Result<Outcome> {
     probe.script(Script::new(real.status).header("content-type", content_type).bytes(real.body));
     let ask = since_begin(&probe.fixture, path).accept(media_type);
     probe.scripted(&ask, WATCHED).await
-}
-
-/// Nothing is shown of it, and nothing else differs: the intersection is empty.
-async fn foreign(probe: Probe) -> Result<Outcome> {
-    let of_one = since_begin(&probe.fixture, &format!("{MAPS}?fieldSelector=metadata.name%3Dother-1"));
-    steady(async |times| {
-        let ask = lasting(&of_one, times);
-        let all = probe.past(&ask).await?;
-        if !all.text().contains("other-1") {
-            return Err(Moment(anyhow::anyhow!("there is nothing to see")).into());
-        }
-        let answer = probe.narrowed_with(&ask, WATCHED, Bodies::Exact).await?;
-        ensure!(answer.body.is_empty(), "{}", answer.text());
-        Ok(Outcome::Narrowed)
-    })
-    .await
 }
 
 /// What happens later is shown when it happens, and not when a buffer is full. Of another shard's object nothing is.

@@ -156,6 +156,7 @@ fn writes() -> Vec<Write> {
         write("unknown field", "refused", ConfigMap, Method::PUT, "?fieldValidation=Strict", JSON,
             r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"thing"},"unknown":1}"#)
             .refused(StatusCode::BAD_REQUEST),
+        write("create", "JSON", Website, Method::POST, "..", JSON, &website.replace(r#","resourceVersion":"CURRENT""#, "")).absent(),
         write("create", "that exists", ConfigMap, Method::POST, "..", JSON, CONFIG_MAP)
             .refused(StatusCode::CONFLICT),
         write("create", "with a name made up by the API server, dry run", ConfigMap, Method::POST, "..?dryRun=All", JSON, created)
@@ -175,17 +176,8 @@ pub(crate) fn cases() -> Vec<Case> {
         let case = case(behaviour, form, async move |probe| both(&probe, &format!("write-{place}"), &write).await);
         cases.push(if behaviours.insert(behaviour) { case } else { case.variant() });
     }
-    cases.push(case("create", "JSON", create));
     let protobuf = case("update", "protobuf", async |probe| unchanged(&probe, &format!("{MAPS}/own-1")).await);
     cases.push(protobuf.variant());
-    cases.push(case("eviction of a pod", "dry run", async |probe| {
-        let body = json!({
-            "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "shard-0"},
-            "deleteOptions": {"dryRun": ["All"]},
-        });
-        let ask = Ask::new(Method::POST, format!("/api/v1/namespaces/{NAMESPACE}/pods/shard-0/eviction"));
-        probe.same(&ask.body(JSON, body.to_string())).await
-    }));
     cases
 }
 
@@ -220,21 +212,6 @@ pub(super) async fn owner(probe: &Probe, path: &str) -> Result<Value> {
     let made = probe.fixture.admin(&Ask::get(path)).await?;
     let uid = made["metadata"]["uid"].as_str().context("a uid")?;
     Ok(json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "thing", "uid": uid, "controller": true}))
-}
-
-async fn create(probe: Probe) -> Result<Outcome> {
-    probe.fixture.namespace("create").await?;
-    let collection = Kind::Website.collection("create");
-    // With the label that it is given as it is created.
-    let object = Kind::Website.object(&probe.fixture.main.labels());
-    let ask = Ask::new(Method::POST, &collection).body(JSON, object.to_string());
-    let direct = probe.past(&ask).await?;
-    probe.fixture.admin(&Ask::new(Method::DELETE, format!("{collection}/thing"))).await?;
-    let (proxied, _) = probe.through(&ask, AS_SENT).await?;
-    let outcome = answers(&direct, &proxied, OF_A_WRITE)?;
-    let there = probe.fixture.admin(&Ask::get(format!("{collection}/thing"))).await?;
-    ensure!(there["spec"]["content"] == "old", "{there}");
-    Ok(outcome)
 }
 
 /// An object as the API server itself wrote it, sent back: a write that changes nothing, so both answers are equal in
