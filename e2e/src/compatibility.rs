@@ -9,13 +9,12 @@
 pub mod changes;
 pub mod client;
 pub mod compare;
-pub mod interim;
 pub mod own_requests;
 pub mod raw;
 
 use std::{
     env, fmt, fs,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
 
@@ -112,6 +111,10 @@ impl Task {
     }
 }
 
+fn page() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/dev/compatibility.md")
+}
+
 /// A part of the page that one test target writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Section {
@@ -124,7 +127,31 @@ pub struct Section {
 impl Section {
     /// Compares or writes what stands in the section: Markdown, such as a heading and a [`table`].
     pub fn settle(&self, text: &str, task: Task) -> Result<()> {
-        self.settle_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/dev/compatibility.md"), text, task)
+        self.settle_in(&page(), text, task)
+    }
+
+    /// Fails where the section has no such row, unless it is to be written.
+    pub fn check(&self, row: &Row, task: Task) -> Result<()> {
+        self.check_in(&page(), row, task)
+    }
+
+    fn check_in(&self, path: &Path, row: &Row, task: Task) -> Result<()> {
+        let page = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+        let (_, text, _) = self.split(path, &page)?;
+        let Row { behaviour, representation, outcome } = row;
+        let (begin, end) = (format!("| {behaviour} | "), format!(" | {outcome} |"));
+        let forms = |line: &str| Some(format!("; {}; ", line.strip_prefix(&begin)?.strip_suffix(&end)?));
+        let is_there = text.lines().filter_map(forms).any(|forms| forms.contains(&format!("; {representation}; ")));
+        if is_there || task == Task::Write {
+            return Ok(());
+        }
+        bail!("{}\nno line of the section says so: {behaviour}, {representation}: {outcome}", self.remedy(path))
+    }
+
+    fn remedy(&self, path: &Path) -> String {
+        let Self { name, test } = self;
+        let command = format!("{WRITE}=1 cargo test -p ringside-tests --test {test}");
+        format!("the section `{name}` of {} does not say what was seen; write it anew:\n  {command}", path.display())
     }
 
     fn settle_in(&self, path: &Path, text: &str, task: Task) -> Result<()> {
@@ -138,10 +165,7 @@ impl Section {
             return fs::write(path, [before, &text, after].concat())
                 .with_context(|| format!("write {}", path.display()));
         }
-        let Self { name, test } = self;
-        let (path, command) = (path.display(), format!("{WRITE}=1 cargo test -p ringside-tests --test {test}"));
-        let difference = difference(was, &text);
-        bail!("the section `{name}` of {path} does not say what was seen; write it anew:\n  {command}\n{difference}")
+        bail!("{}\n{}", self.remedy(path), difference(was, &text))
     }
 
     /// What stands before the section's text, the text, and what stands behind it.

@@ -74,8 +74,9 @@ pub fn arrival(sent: &HeaderMap, arrived: &HeaderMap, server: &Endpoint, rewritt
         let expected = match *name {
             "accept-encoding" => value.is_some_and(|it| it == "identity"),
             "sec-websocket-extensions" | "upgrade" => value.is_none(),
+            "sec-websocket-protocol" => value.is_some_and(|it| !contains(it.as_bytes(), b"bearer")),
             // The case looks at it.
-            "accept" | "sec-websocket-protocol" => true,
+            "accept" => true,
             _ => bail!("the list has no {name}"),
         };
         ensure!(expected, "{name} arrived as {value:?}");

@@ -36,6 +36,22 @@ fn a_section_is_compared_or_written_and_the_rest_of_the_page_stays() {
 }
 
 #[test]
+fn a_row_is_looked_for_by_behaviour_form_and_outcome() {
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("page.md");
+    fs::write(&page, PAGE.replace("old", "| list | JSON; protobuf as text | same |")).unwrap();
+    let is_there = |row: &Row| SECTION.check_in(&page, row, Task::Compare).is_ok();
+    assert!(is_there(&row("list", "JSON", Outcome::Same)));
+    let others = [
+        row("list", "protobuf", Outcome::Same),
+        row("list", "JSON", Outcome::Narrowed),
+        row("lists", "JSON", Outcome::Same),
+    ];
+    assert!(others.iter().all(|row| !is_there(row)));
+    SECTION.check_in(&page, &others[0], Task::Write).unwrap();
+}
+
+#[test]
 fn a_page_without_a_place_for_the_section_is_a_fault() {
     let dir = tempfile::tempdir().unwrap();
     let page = dir.path().join("page.md");

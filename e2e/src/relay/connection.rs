@@ -57,8 +57,7 @@ impl Connections {
         let stream = self.acceptor.accept(stream).await?;
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let heads = (!is_http2).then(Heads::default);
-        let first = heads.as_ref().map(Heads::first).unwrap_or_default();
-        let stream = TokioIo::new(Copied { stream, keep: heads.clone().map(Heads::keep), first });
+        let stream = TokioIo::new(Copied { stream, keep: heads.clone().map(Heads::keep) });
         let service = service_fn(move |request| {
             let (relay, heads) = (self.clone(), heads.clone());
             async move { relay.answer(request, heads.as_ref()).await }
@@ -118,15 +117,10 @@ impl Connections {
             };
         }
         let response = match script {
-            Some(script) => {
-                if let (Some(heads), Some(interim)) = (heads, script.interim) {
-                    heads.write_first(interim);
-                }
-                match script::play(script, request).await {
-                    Err(error) if error.is::<NoAnswer>() => return Err(NoAnswer),
-                    played => played.unwrap_or_else(|error| failure(&*error)),
-                }
-            }
+            Some(script) => match script::play(script, request) {
+                Err(error) if error.is::<NoAnswer>() => return Err(NoAnswer),
+                played => played.unwrap_or_else(|error| failure(&*error)),
+            },
             None => match forward.send(request, entry.as_ref()).await {
                 Ok(response) => response.map(|body| body.map_err(Fault::from).boxed_unsync()),
                 Err(error) => failure(&*error),

@@ -23,7 +23,7 @@ use rustls::{
 use tokio::io::copy_bidirectional;
 use tokio_util::sync::CancellationToken;
 
-use super::record::{Copied, Entry, First, KeptUpgrade};
+use super::record::{Copied, Entry, KeptUpgrade};
 
 /// What belongs to one connection (RFC 9110, section 7.6.1), by the names that Kubernetes' clients send. `TE: trailers`
 /// stays: trailers pass.
@@ -127,7 +127,7 @@ fn strip(headers: &mut HeaderMap) {
 async fn join(client: OnUpgrade, server: OnUpgrade, kept: Option<KeptUpgrade>) {
     if let Ok((client, server)) = tokio::try_join!(client, server) {
         let keep = |side| kept.as_ref().map(|kept| kept.keep(side));
-        let copied = |stream, keep| Copied { stream: TokioIo::new(stream), keep, first: First::default() };
+        let copied = |stream, keep| Copied { stream: TokioIo::new(stream), keep };
         let mut client = copied(client, keep(|to| &mut to.sent));
         let mut server = copied(server, keep(|to| &mut to.answered));
         // Either side may end it, as it may without a relay.

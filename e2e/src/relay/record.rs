@@ -233,19 +233,14 @@ impl Drop for KeptUpgrade {
     }
 }
 
-/// Heads of a connection by HTTP/1.1 as they are written.
+/// What was received since the last request by HTTP/1.1: a parsed head has lost the case of the names.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Heads {
-    /// What was received since the last request: a parsed head has lost the case of the names.
-    received: Arc<Mutex<Vec<u8>>>,
-    /// What is written before the next answer.
-    first: First,
-}
+pub(super) struct Heads(Arc<Mutex<Vec<u8>>>);
 
 impl Heads {
     /// The head of the request that was parsed just now.
     fn take<B>(&self, request: &Request<B>) -> Option<String> {
-        let received = std::mem::take(&mut *locked(&self.received));
+        let received = std::mem::take(&mut *locked(&self.0));
         let received = String::from_utf8_lossy(&received);
         let first = format!("{} {} HTTP/1.1\r\n", request.method(), request.uri());
         let head = &received[received.find(&first)?..];
@@ -253,30 +248,18 @@ impl Heads {
     }
 
     pub(super) fn keep(self) -> Keep {
-        Box::new(move |bytes| locked(&self.received).extend_from_slice(bytes))
-    }
-
-    pub(super) fn write_first(&self, heads: &str) {
-        locked(&self.first).extend_from_slice(heads.as_bytes());
-    }
-
-    pub(super) fn first(&self) -> First {
-        self.first.clone()
+        Box::new(move |bytes| locked(&self.0).extend_from_slice(bytes))
     }
 }
 
 /// What becomes of received bytes.
 pub(super) type Keep = Box<dyn Fn(&[u8]) + Send>;
 
-/// What is written before anything else.
-pub(super) type First = Arc<Mutex<Vec<u8>>>;
-
 /// A connection whose received bytes are copied.
 pub(super) struct Copied<S> {
     pub(super) stream: S,
     /// None on HTTP/2, where bytes say nothing without the connection's state.
     pub(super) keep: Option<Keep>,
-    pub(super) first: First,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Copied<S> {
@@ -296,12 +279,6 @@ impl<S: AsyncRead + Unpin> AsyncRead for Copied<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Copied<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let first = self.first.clone();
-        let mut first = locked(&first);
-        while !first.is_empty() {
-            let written = ready!(Pin::new(&mut self.stream).poll_write(context, &first))?;
-            first.drain(..written);
-        }
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 

@@ -29,10 +29,6 @@ pub struct Script {
     pub body: Vec<Part>,
     /// What is sent behind the body.
     pub trailers: Option<HeaderMap>,
-    /// By HTTP/1.1, heads that are written as they are before the answer: those of interim ones (RFC 9110, section 15.2).
-    pub interim: Option<&'static str>,
-    /// Nothing is answered before this is notified.
-    pub after: Option<Arc<Notify>>,
     /// So many more requests end without an answer: with HTTP/1.1 their connections, with HTTP/2 their streams.
     pub unanswered: Arc<AtomicUsize>,
 }
@@ -88,13 +84,10 @@ impl Script {
 pub(super) struct NoAnswer;
 
 /// Answers a request as the script says. Where it says 101, the bytes of its body are what is sent by the new protocol.
-pub(super) async fn play(script: Script, mut request: Request<Passing>) -> Result<Response<Passing>, Fault> {
+pub(super) fn play(script: Script, mut request: Request<Passing>) -> Result<Response<Passing>, Fault> {
     let ends = script.unanswered.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
     if ends.is_ok() {
         return Err(NoAnswer.into());
-    }
-    if let Some(after) = &script.after {
-        after.notified().await;
     }
     // As every server says it that has a clock (RFC 9110, section 6.6.1): what is recorded is all that is sent.
     let now = Timestamp::now().strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();

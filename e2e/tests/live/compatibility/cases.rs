@@ -1,6 +1,6 @@
 //! All cases, a room for each part of the API.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::{Context as _, Result, ensure};
 use http::{HeaderMap, Method, StatusCode, header};
@@ -12,29 +12,28 @@ use ringside_e2e::{
 };
 use ringside_ring::labels::RingLabels;
 use serde_json::{Value, json};
-use tokio::{sync::OnceCell, time::timeout};
+use tokio::sync::OnceCell;
 
 use self::{
     controlled::CONFIG_MAPS,
-    refusals::{CONTROLLED, LEASES, OWN_WORDS, reason},
+    refusals::{CONTROLLED, LEASES, refused_alike},
     upgrades::websocket,
-    writes::{APPLY, CURRENT, JSON_PATCH, Kind, MERGE, STRATEGIC, Write, owner},
+    writes::{APPLY, CURRENT, JSON_PATCH, Kind, MERGE, Write, owner},
 };
 use super::{
     changes::{self, part},
     client::{Answer, Ask, Endpoint, Http},
     compare::{
         AS_SENT, Bodies, Expected, Extent, Moment, OF_A_WRITE, PLAIN, Probe, Rewritten, SELECTED, WATCHED, answers,
-        contains, difference, own_answer, passed_on, steady,
+        contains, difference, lasting, own_answer, passed_on, steady,
     },
     fixture::{DEADLINE, Fixture, NAMESPACE},
-    objects::{FIXED, map, site},
-    query,
+    objects::{map, site},
     raw::Raw,
     shard::Shard,
-    status::{self, same_refusal},
+    status::{self, reason, same_refusal},
     stream::{self, Event, Format, JSON, METADATA, METADATA_PROTOBUF, PROTOBUF, TABLE},
-    table::{Case, Part, by_pair, case},
+    table::{Case, GOES_ON, Part, by_form, by_pair, case},
 };
 
 mod aggregated;
@@ -65,6 +64,20 @@ const SITES: &str = "/apis/web.example.com/v1/namespaces/fixed/websites";
 const SECRETS: &str = "/api/v1/namespaces/fixed/secrets";
 /// ConfigMaps that are never drained: a watch that began with any state may be ended for those that are.
 const STILL: &str = "/api/v1/namespaces/still/configmaps";
+
+/// A list of the state after the last object.
+fn exact(fixture: &Fixture, collection: &str) -> Ask {
+    of_version(collection, &format!("resourceVersion={}&resourceVersionMatch=Exact", fixture.end))
+}
+
+/// A watch that begins before the first object, and ends by itself.
+fn since_begin(fixture: &Fixture, collection: &str) -> Ask {
+    of_version(collection, &format!("watch=1&resourceVersion={}&timeoutSeconds=1", fixture.begin))
+}
+
+fn of_version(collection: &str, query: &str) -> Ask {
+    Ask::get(format!("{collection}{}{query}", if collection.contains('?') { '&' } else { '?' }))
+}
 
 fn joined<const ROOMS: usize>(rooms: [Vec<Case>; ROOMS]) -> Vec<Case> {
     rooms.into_iter().flatten().collect()

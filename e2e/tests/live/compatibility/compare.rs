@@ -27,16 +27,18 @@ pub(crate) struct Rewritten {
     pub(crate) selects: bool,
     /// Headers that the list of `changes.rs` lets change.
     pub(crate) headers: &'static [&'static str],
+    /// Parameters that are left out, each with what that list calls it.
+    pub(crate) left_out: &'static [(&'static str, &'static str)],
 }
 
 /// Nothing.
-pub(crate) const AS_SENT: Rewritten = Rewritten { selects: false, headers: &[] };
+pub(crate) const AS_SENT: Rewritten = Rewritten { selects: false, headers: &[], left_out: &[] };
 /// What becomes of a request that asks for an upgrade where none may be.
-pub(crate) const PLAIN: Rewritten = Rewritten { selects: false, headers: &["upgrade"] };
+pub(crate) const PLAIN: Rewritten = Rewritten { headers: &["upgrade"], ..AS_SENT };
 /// What becomes of a request for what the ring shards.
-pub(crate) const SELECTED: Rewritten = Rewritten { selects: true, headers: &[] };
+pub(crate) const SELECTED: Rewritten = Rewritten { selects: true, ..AS_SENT };
 /// What becomes of a watch of that.
-pub(crate) const WATCHED: Rewritten = Rewritten { selects: true, headers: &["accept-encoding"] };
+pub(crate) const WATCHED: Rewritten = Rewritten { headers: &["accept-encoding"], ..SELECTED };
 
 /// What the API server answers without the proxy. Two refusals are equal too, and show nothing of what a case is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,18 +98,17 @@ impl Probe {
     }
 
     pub(crate) async fn same_with(&self, ask: &Ask, bodies: Bodies, expected: Expected) -> Result<Outcome> {
-        steady(async || self.compared(ask, AS_SENT, bodies, expected).await.map(|_| Outcome::Same)).await
+        steady(async |_| self.compared(ask, AS_SENT, bodies, expected).await.map(|_| Outcome::Same)).await
     }
 
     /// The request must arrive with the shard's selector, and the answer be that of the same request with the selector
-    /// written by hand: the intersection of what was asked for and what is the shard's.
-    pub(crate) async fn narrowed(&self, ask: &Ask) -> Result<Outcome> {
-        steady(async || self.shows_its_own(&self.narrowed_with(ask, SELECTED, Bodies::Exact).await?.body)).await
-    }
-
-    /// The same for a watch that ends by itself. (Not before all was shown, unless the machine is busy elsewhere.)
-    pub(crate) async fn narrowed_watch(&self, ask: &Ask) -> Result<Outcome> {
-        steady(async || self.shows_its_own(&self.narrowed_with(ask, WATCHED, Bodies::Exact).await?.body)).await
+    /// written by hand: the intersection of what was asked for and what is the shard's. Of a watch, to its end.
+    pub(crate) async fn narrowed(&self, ask: &Ask, rewritten: Rewritten) -> Result<Outcome> {
+        steady(async |times| {
+            let answer = self.narrowed_with(&lasting(ask, times), rewritten, Bodies::Exact).await?;
+            Ok(self.shows_its_own(&answer.body).map_err(Moment)?)
+        })
+        .await
     }
 
     /// The same without a look at the names in the answer.
@@ -216,7 +217,7 @@ impl Probe {
     pub(crate) fn check_arrival(&self, ask: &Ask, arrived: &Recorded, rewritten: Rewritten) -> Result<()> {
         ensure!(arrived.method == ask.method, "{} arrived as {}", ask.method, arrived.method);
         if rewritten.selects {
-            query::check_narrowed(&ask.target, &arrived.target, &self.shard.selector)?;
+            query::check_narrowed(&ask.target, &arrived.target, &self.shard.selector, rewritten.left_out)?;
         } else {
             ensure!(arrived.target == ask.target, "{} arrived as {}", ask.target, arrived.target);
         }
@@ -237,16 +238,22 @@ impl Probe {
     }
 }
 
+/// The same request; if it is a watch of a second, one that lasts so many times as long.
+pub(crate) fn lasting(ask: &Ask, times: u32) -> Ask {
+    Ask { target: ask.target.replace("timeoutSeconds=1", &format!("timeoutSeconds={times}")), ..ask.clone() }
+}
+
 /// Tries again where two answers of the API server differed because time passed between them: a Table says how old an
-/// object is, and a watch of a second may end early on a busy machine. What the proxy did wrong is never tried again.
-pub(crate) async fn steady<F: Future<Output = Result<Outcome>>>(mut attempt: impl FnMut() -> F) -> Result<Outcome> {
+/// object is, and on a busy machine a watch of a second may end before all was shown. What the proxy did wrong is never
+/// tried again. Each attempt is given how many times as long a watch is to last.
+pub(crate) async fn steady<F: Future<Output = Result<Outcome>>>(mut attempt: impl FnMut(u32) -> F) -> Result<Outcome> {
     /// The chance that a second begins between two answers is small, but a second may begin twice.
-    const ATTEMPTS: usize = 3;
-    for _ in 1..ATTEMPTS {
-        match attempt().await {
+    const TIMES: [u32; 2] = [1, 5];
+    for times in TIMES {
+        match attempt(times).await {
             Err(error) if error.is::<Moment>() => tracing::warn!(error = format!("{error:#}"), "compared once more"),
             compared => return compared,
         }
     }
-    attempt().await
+    attempt(25).await
 }

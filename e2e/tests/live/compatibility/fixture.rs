@@ -10,7 +10,6 @@ use ringside_e2e::{
     control_plane::{ControlPlane, Options},
     eventually::eventually,
     manifests,
-    ports::free_port,
     relay::{Offer, Relay, Script},
     website::Website,
 };
@@ -32,9 +31,6 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 /// Where the proxies' Pods are.
 pub(crate) const NAMESPACE: &str = "default";
 
-/// A group whose API server is not there.
-pub(crate) const GONE: &str = "gone.example.com";
-
 /// What is there before the first case.
 const MANIFESTS: &str = include_str!("fixture.yaml");
 
@@ -46,8 +42,6 @@ pub(crate) struct Fixture {
     pub(crate) plain: Arc<Shard>,
     /// Answers for the group `echo.example.com`.
     pub(crate) aggregated: Relay,
-    /// Before the proxies knew their ring, with an object after it.
-    pub(crate) dawn: String,
     /// Before the first object of the cases.
     pub(crate) begin: String,
     /// After the last of them.
@@ -75,11 +69,7 @@ impl Fixture {
             Shard::start(&control_plane, member("shard-1", objects::OWNERS[1], Offer::Http1)),
         )?;
         tokio::try_join!(main.serves(&SHARDED), plain.serves(&SHARDED))?;
-        // A watch from before a proxy knew its ring is told to list again; these begin behind that.
-        // The API server shows it as long as its cache goes back so far: a minute, or little more.
-        let dawned = format!("/api/v1/namespaces/fixed/configmaps?watch=1&resourceVersion={dawn}&timeoutSeconds=1");
-        let shown = main.direct.exchange(Http::Two, &Ask::get(dawned), "dawn").await?;
-        anyhow::ensure!(shown.text().contains("ADDED"), "{}", shown.text());
+        // Watches of the cases begin behind what the proxies learned their ring by: from before, they are told to list again.
         let (begin, end) =
             objects::create(&client, &RingLabels::of(&RING.parse()?), [main.identity.pod(), plain.identity.pod()])
                 .await?;
@@ -87,23 +77,13 @@ impl Fixture {
         control_plane.forget_before(&dawn).await?;
         let api_server = control_plane.url().trim_start_matches("https://").parse()?;
         let admin = Endpoint::new(api_server, &control_plane.ca_path(), control_plane.admin_token())?;
-        let fixture = Self { main, plain, aggregated, dawn, begin, end, admin, control_plane };
+        let fixture = Self { main, plain, aggregated, begin, end, admin, control_plane };
         eventually("the aggregated group is served", DEADLINE, || async {
             let group = fixture.admin(&Ask::get("/apis/echo.example.com/v1")).await;
             group.map_err(|error| format!("{error:#}"))
         })
         .await?;
         Ok(fixture)
-    }
-
-    /// A list's query for the state after the last object.
-    pub(crate) fn exact(&self) -> String {
-        format!("resourceVersion={}&resourceVersionMatch=Exact", self.end)
-    }
-
-    /// A query of a watch that begins before the first object, and ends by itself.
-    pub(crate) fn since_begin(&self) -> String {
-        format!("resourceVersion={}&timeoutSeconds=1", self.begin)
     }
 
     /// Compares what the proxies asked of themselves with the list.
@@ -164,7 +144,7 @@ impl Fixture {
     }
 }
 
-/// Puts two groups into the API server that something else answers for, as an APIService does; for one nobody does.
+/// Puts a group into the API server that something else answers for, as an APIService does.
 async fn aggregate(control_plane: &ControlPlane) -> Result<Relay> {
     let relay = Relay::start(control_plane, Offer::Both).await?;
     let resources = json!({
@@ -172,16 +152,14 @@ async fn aggregate(control_plane: &ControlPlane) -> Result<Relay> {
         "resources": [{"name": "echoes", "singularName": "echo", "kind": "Echo", "namespaced": true, "verbs": ["get"]}],
     });
     relay.answer_others(Script::new(StatusCode::OK).json(&resources));
-    let gone = free_port()?;
-    for (group, port) in [("echo.example.com", relay.address().port()), (GONE, gone)] {
-        let service = json!({
-            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": format!("v1.{group}")},
-            "spec": {
-                "group": group, "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 10,
-                "insecureSkipTLSVerify": true, "service": {"namespace": NAMESPACE, "name": "echo", "port": port},
-            },
-        });
-        manifests::apply(&control_plane.client(), &manifests::parse(&service.to_string())?).await?;
-    }
+    let service = json!({
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1.echo.example.com"},
+        "spec": {
+            "group": "echo.example.com", "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 10,
+            "insecureSkipTLSVerify": true,
+            "service": {"namespace": NAMESPACE, "name": "echo", "port": relay.address().port()},
+        },
+    });
+    manifests::apply(&control_plane.client(), &manifests::parse(&service.to_string())?).await?;
     Ok(relay)
 }

@@ -33,15 +33,14 @@ pub(crate) async fn namespace(client: &Client, name: &str) -> Result<()> {
     }
 }
 
-/// Creates an object, and answers the resourceVersion before it.
+/// Creates an object, and answers its resourceVersion.
 pub(crate) async fn early(client: &Client) -> Result<String> {
     namespace(client, FIXED).await?;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), FIXED);
     // The API server's cache of a resource begins with the first who asks for it.
     maps.list(&ListParams::default().match_any()).await?;
-    let first = maps.create(&PostParams::default(), &map("earliest", BTreeMap::new(), 1)).await?;
-    maps.create(&PostParams::default(), &map("early", BTreeMap::new(), 1)).await?;
-    first.resource_version().context("a resourceVersion")
+    let early = maps.create(&PostParams::default(), &map("early", BTreeMap::new(), 1)).await?;
+    early.resource_version().context("a resourceVersion")
 }
 
 /// Creates the objects, changes and deletes some, and answers the resourceVersions before and after all that.

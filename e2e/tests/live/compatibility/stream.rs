@@ -88,12 +88,13 @@ impl Format {
     }
 }
 
-/// Reads events until one is the last that is wanted.
-pub(crate) async fn read(open: &mut Open, format: Format, last: impl Fn(&Event) -> bool) -> Result<Vec<Event>> {
-    read_until(open, format, |events| events.last().is_some_and(&last)).await
+/// Whether the last event is one that is waited for.
+pub(crate) fn last(is: impl Fn(&Event) -> bool) -> impl Fn(&[Event]) -> bool {
+    move |events| events.last().is_some_and(&is)
 }
 
-async fn read_until(open: &mut Open, format: Format, enough: impl Fn(&[Event]) -> bool) -> Result<Vec<Event>> {
+/// Reads events until there are enough.
+pub(crate) async fn read(open: &mut Open, format: Format, enough: impl Fn(&[Event]) -> bool) -> Result<Vec<Event>> {
     let (mut events, mut left): (Vec<Event>, Vec<u8>) = (Vec::new(), Vec::new());
     while !enough(&events) {
         let Some(piece) = open.piece().await? else { break };
@@ -107,20 +108,10 @@ async fn read_until(open: &mut Open, format: Format, enough: impl Fn(&[Event]) -
     Ok(events)
 }
 
-/// Watches through the proxy, and past it with the shard's selector written by hand, until the same event. What arrives
-/// and the heads of the answers are compared, and the events with those that the API server sent; with those of the other
-/// watch the case compares them.
+/// Watches through the proxy, and past it with the shard's selector written by hand, until there are enough events. What
+/// arrives and the heads of the answers are compared, and the events with those that the API server sent; with those of the
+/// other watch the case compares them.
 pub(crate) async fn both(
-    probe: &Probe,
-    ask: &Ask,
-    format: Format,
-    last: impl Fn(&Event) -> bool,
-) -> Result<(Vec<Event>, Vec<Event>)> {
-    both_until(probe, ask, format, |events| events.last().is_some_and(&last)).await
-}
-
-/// The same until there are enough events.
-pub(crate) async fn both_until(
     probe: &Probe,
     ask: &Ask,
     format: Format,
@@ -132,7 +123,7 @@ pub(crate) async fn both_until(
         probe.shard.proxied.open(probe.http, ask, &probe.mark),
     )?;
     answers(&direct.without_body(), &proxied.without_body(), Bodies::Exact)?;
-    let both = tokio::try_join!(read_until(&mut direct, format, &enough), read_until(&mut proxied, format, &enough))?;
+    let both = tokio::try_join!(read(&mut direct, format, &enough), read(&mut proxied, format, &enough))?;
     arrived(probe, ask, &proxied, &both.1)?;
     let foreign = OWNERS.iter().find(|name| **name != probe.shard.owns && both.1.iter().any(|it| it.shows(name)));
     ensure!(foreign.is_none(), "objects named {foreign:?} are shown");

@@ -4,17 +4,12 @@
 use ringside_e2e::relay::Part;
 
 use super::*;
-use crate::compatibility::{fixture::GONE, shard::WARM_UP};
+use crate::compatibility::shard::WARM_UP;
 
 const ECHOES: &str = "/apis/echo.example.com/v1/namespaces/fixed/echoes";
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        case("aggregated group", "discovery", async move |probe| {
-            let (answer, outcome) = both(&probe, &Ask::get("/apis/echo.example.com/v1")).await?;
-            ensure!(answer.text().contains("echoes"), "{}", answer.text());
-            Ok(outcome)
-        }),
         case("aggregated group", "odd headers and status", async move |probe| {
             let script = Script::new(StatusCode::IM_A_TEAPOT).header("x-odd", "1").header("x-odd", "0").bytes("short");
             probe.fixture.aggregated.answer(&probe.mark, script.header("content-type", "text/tea"));
@@ -32,28 +27,8 @@ pub(crate) fn cases() -> Vec<Case> {
             ensure!(answer.body == ask.body, "the body came back otherwise");
             Ok(outcome)
         }),
-        case("aggregated group", "watch", async move |probe| {
-            let line = "{\"type\":\"ADDED\",\"object\":{}}\n";
-            let script = Script::new(StatusCode::OK).header("content-type", JSON);
-            probe.fixture.aggregated.answer(&probe.mark, script.part(Part::Bytes(line.into(), 1000)));
-            let (answer, outcome) = both(&probe, &Ask::get(format!("{ECHOES}?watch=1"))).await?;
-            ensure!(answer.body.len() == 1000 * line.len(), "{} bytes", answer.body.len());
-            Ok(outcome)
-        }),
         case("aggregated group", "upgrade", upgraded).by_http1(),
-        case("aggregated group in a ring", "list", async |probe| listed(&in_a_ring(probe).await?).await),
-        case("aggregated group in a ring", "watch", async |probe| watched(&in_a_ring(probe).await?).await),
-        case("aggregated group in a ring", "get", async |probe| got(&in_a_ring(probe).await?).await),
-        case("aggregated group whose server is not there", "503", async move |probe| {
-            let ask = Ask::get(format!("/apis/{GONE}/v1/namespaces/fixed/things"));
-            // It is looked at some time after it was made.
-            eventually("the API server knows the group", DEADLINE, || async {
-                let answer = probe.past(&ask).await.map_err(|error| error.to_string())?;
-                if answer.status == StatusCode::SERVICE_UNAVAILABLE { Ok(()) } else { Err(answer.text()) }
-            })
-            .await?;
-            probe.same_as(&ask, StatusCode::SERVICE_UNAVAILABLE).await
-        }),
+        case("aggregated group in a ring", "list, watch", in_a_ring),
     ]
 }
 
@@ -74,81 +49,39 @@ async fn upgraded(probe: Probe) -> Result<Outcome> {
     ))
 }
 
-/// A proxy whose ring shards the group. Started by the first case that needs it.
-static RING: OnceCell<Arc<Shard>> = OnceCell::const_new();
-
-async fn in_a_ring(probe: Probe) -> Result<Probe> {
-    let ring = RING.get_or_try_init(async || {
-        probe.fixture.aggregated.answer(WARM_UP, answering(&list()));
-        let resources = json!([{"group": "echo.example.com", "resource": "echoes"}]);
-        let shard = probe.fixture.alone("aggregated", Offer::Both, &resources).await?;
-        shard.serves(&[ECHOES]).await.map(|()| shard)
-    });
-    let ring = ring.await?.clone();
-    Ok(probe.of(&ring))
-}
-
-fn answering(body: &Value) -> Script {
-    Script::new(StatusCode::OK).json(body)
-}
-
-fn echo(name: &str, version: u64, labels: &BTreeMap<String, String>) -> Value {
-    json!({
-        "kind": "Echo", "apiVersion": "echo.example.com/v1",
-        "metadata": {"name": name, "namespace": "fixed", "resourceVersion": version.to_string(), "labels": labels},
-    })
-}
-
-fn list() -> Value {
-    json!({
+/// What the aggregated server is asked for is the shard's alone, by a proxy whose ring shards the group.
+async fn in_a_ring(probe: Probe) -> Result<Outcome> {
+    let aggregated = &probe.fixture.aggregated;
+    let list = json!({
         "kind": "EchoList", "apiVersion": "echo.example.com/v1", "metadata": {"resourceVersion": "7"},
-        "items": [echo("own-1", 6, &BTreeMap::new())],
-    })
-}
+        "items": [echo("own-1", "6")],
+    });
+    let answering = Script::new(StatusCode::OK).json(&list);
+    aggregated.answer(WARM_UP, answering.clone());
+    let resources = json!([{"group": "echo.example.com", "resource": "echoes"}]);
+    let shard = probe.fixture.alone("aggregated", Offer::Both, &resources).await?;
+    shard.serves(&[ECHOES]).await?;
+    let probe = probe.clone().of(&shard);
 
-/// What the aggregated server is asked for is the shard's alone.
-async fn listed(probe: &Probe) -> Result<Outcome> {
-    probe.fixture.aggregated.answer(&probe.mark, answering(&list()));
+    aggregated.answer(&probe.mark, answering);
     let ask = Ask::get(format!("{ECHOES}?limit=5&labelSelector=tier"));
-    let by_hand = probe.by_hand(&ask);
-    let (answer, outcome) = asked(probe, &by_hand, &ask, SELECTED).await?;
-    ensure!(outcome == Outcome::Same && answer.body == list().to_string(), "{}", answer.text());
-    Ok(Outcome::Narrowed)
-}
+    let (answer, _) = asked(&probe, &probe.by_hand(&ask), &ask, SELECTED).await?;
+    ensure!(answer.body == list.to_string(), "{}", answer.text());
 
-/// The same of a watch, whose events come as they were sent.
-async fn watched(probe: &Probe) -> Result<Outcome> {
-    let labels = probe.shard.labels();
-    let event = |kind: &str, object: Value| format!("{}\n", json!({"type": kind, "object": object}));
-    let events = [
-        event("ADDED", echo("own-2", 8, &labels)),
-        event("DELETED", echo("own-1", 9, &labels)),
-        event(
-            "BOOKMARK",
-            json!({"kind": "Echo", "apiVersion": "echo.example.com/v1", "metadata": {"resourceVersion": "10"}}),
-        ),
-    ]
-    .concat();
+    let events = [("ADDED", echo("own-2", "8")), ("DELETED", echo("own-1", "9")), ("BOOKMARK", echo("", "10"))];
+    let events = events.map(|(kind, object)| format!("{}\n", json!({"type": kind, "object": object}))).concat();
     let script = Script::new(StatusCode::OK).header("content-type", JSON).bytes(events.clone());
-    probe.fixture.aggregated.answer(&probe.mark, script);
+    aggregated.answer(&probe.mark, script);
     let ask = Ask::get(format!("{ECHOES}?watch=1&allowWatchBookmarks=true&resourceVersion=7&labelSelector=tier"));
     let by_hand = probe.by_hand(&ask).header("accept-encoding", "identity");
-    let (answer, outcome) = asked(probe, &by_hand, &ask, WATCHED).await?;
-    ensure!(outcome == Outcome::Same && answer.body == events, "{}", answer.text());
+    let (answer, _) = asked(&probe, &by_hand, &ask, WATCHED).await?;
+    ensure!(answer.body == events, "{}", answer.text());
     Ok(Outcome::Narrowed)
 }
 
-/// The shard's own object is shown, and another's looks deleted.
-async fn got(probe: &Probe) -> Result<Outcome> {
-    probe.fixture.aggregated.answer(&probe.mark, answering(&echo("own-1", 6, &probe.shard.labels())));
-    both(probe, &Ask::get(format!("{ECHOES}/own-1"))).await?;
-    let labels = probe.shard.labels().into_keys().map(|key| (key, "another-shard".to_owned())).collect();
-    probe.fixture.aggregated.answer(&probe.mark, answering(&echo("other-1", 6, &labels)));
-    let others = Ask::get(format!("{ECHOES}/other-1"));
-    probe.past(&others).await?.with(StatusCode::OK)?;
-    let proxied = probe.proxied(&others).await?.with(StatusCode::NOT_FOUND)?;
-    ensure!(reason(&proxied)? == "NotFound" && !proxied.text().contains("another-shard"), "{}", proxied.text());
-    Ok(Outcome::Changed("what is another shard's is answered with 404: it looks deleted, as in lists and watches"))
+fn echo(name: &str, version: &str) -> Value {
+    let metadata = json!({"name": name, "namespace": "fixed", "resourceVersion": version});
+    json!({"kind": "Echo", "apiVersion": "echo.example.com/v1", "metadata": metadata})
 }
 
 async fn both(probe: &Probe, ask: &Ask) -> Result<(Answer, Outcome)> {

@@ -7,7 +7,7 @@ const FROM_MEMORY: &str = "tried on the API server, which is told that the ring 
                            `managedFields`: each shard's controller leads its share";
 
 /// What a lock is, and what is written into it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(super) struct Lock {
     pub(super) collection: &'static str,
     /// The whole of it, by its name and when it was renewed.
@@ -18,13 +18,13 @@ pub(super) struct Lock {
     operations: fn() -> Value,
 }
 
-pub(super) const LEASE: Lock = Lock {
+const LEASE: Lock = Lock {
     collection: LEASES,
     record: |name, renewed| {
         json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
             "spec": {
-                "holderIdentity": "me", "leaseDurationSeconds": 15, "leaseTransitions": 0,
+                "holderIdentity": "me", "leaseDurationSeconds": 60, "leaseTransitions": 0,
                 "acquireTime": BEGUN, "renewTime": renewed,
             },
         })
@@ -33,7 +33,7 @@ pub(super) const LEASE: Lock = Lock {
     operations: || json!([{"op": "replace", "path": "/spec/leaseTransitions", "value": 1}]),
 };
 
-pub(super) const CONFIG_MAP: Lock = Lock {
+const CONFIG_MAP: Lock = Lock {
     collection: CONFIG_MAPS,
     record: |name, renewed| {
         json!({
@@ -55,29 +55,29 @@ const RECORD: &str = "control-plane.alpha.kubernetes.io/leader";
 
 fn annotation(renewed: &str) -> String {
     let record = json!({
-        "holderIdentity": "me", "leaseDurationSeconds": 15, "leaderTransitions": 0, "acquireTime": BEGUN, "renewTime": renewed,
+        "holderIdentity": "me", "leaseDurationSeconds": 60, "leaderTransitions": 0, "acquireTime": BEGUN, "renewTime": renewed,
     });
     record.to_string()
 }
 
-/// A lock on the API server and one that the proxy answers for, with names of the same length.
-#[derive(Clone, Copy, Debug)]
-struct Twins {
-    lock: Lock,
-    real: &'static str,
-    learned: &'static str,
-}
+pub(super) const LOCKS: [(&str, Lock); 2] = [("Lease", LEASE), ("ConfigMap", CONFIG_MAP)];
+
+/// The form in which a controller writes its lock, and the names of one on the API server and of one that the proxy answers
+/// for. They have the same length.
+type Twins = (&'static str, [&'static str; 2]);
+
+const TWINS: [(&str, Twins); 2] = [
+    ("JSON", (JSON, ["on-the-server", "in-the-memory"])),
+    // As client-go writes it.
+    ("protobuf", (PROTOBUF, ["wired-on-the-server", "wired-in-the-memory"])),
+];
 
 pub(crate) fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for (behaviour, lock) in [("election Lease", LEASE), ("election ConfigMap", CONFIG_MAP)] {
-        cases.push(case(behaviour, "create, get", move |probe| begun(probe, lock)));
-        let twins = Twins { lock, real: "on-the-server", learned: "in-the-memory" };
-        cases.push(case(behaviour, "create, get, update, patch, delete", move |probe| lived(probe, twins)));
-        let twins = Twins { lock, real: "wired-on-the-server", learned: "wired-in-the-memory" };
-        cases.push(case(behaviour, "create, update, in protobuf", move |probe| wired(probe, twins)));
-    }
-    cases
+    let begin = by_form("beginning of an election", LOCKS, begun);
+    let forms = LOCKS.into_iter().flat_map(|(kind, lock)| {
+        TWINS.map(|(form, twins)| (format!("{kind}: create, update, patch, get, delete, in {form}"), (lock, twins)))
+    });
+    begin.chain(by_form("election", forms, lived)).collect()
 }
 
 /// The controller is told that it leads, and the API server that the ring does.
@@ -85,125 +85,80 @@ async fn begun(probe: Probe, lock: Lock) -> Result<Outcome> {
     let Lock { collection, record, .. } = lock;
     let create = |target: &str| Ask::new(Method::POST, target).body(JSON, record("election", BEGUN).to_string());
     let (create, tried) = (create(collection), create(&format!("{collection}?dryRun=All")));
-    let create = create.accept("application/json, */*");
     let direct = probe.past(&tried).await?;
-    let made = probe.proxied(&create).await?;
-    let rewritten = Rewritten { headers: &["accept", "accept-encoding"], ..AS_SENT };
-    let arrived = probe.arrived_as(&tried, rewritten)?;
+    let made = probe.proxied(&create.accept("application/json, */*")).await?;
+    let arrived = probe.arrived_as(&tried, Rewritten { headers: &["accept", "accept-encoding"], ..AS_SENT })?;
     changes::note_query(part::DRY_RUN);
     ensure!(arrived.headers["accept"] == JSON, "{:?}", arrived.headers["accept"]);
-    same(&direct, &made, StatusCode::CREATED, None)?;
+    same(&direct, &made, StatusCode::CREATED, ["", ""])?;
     let read = Ask::get(format!("{collection}/election"));
-    let direct = probe.past(&read).await?;
-    let proxied = probe.unforwarded(&read).await?;
+    let (direct, proxied) = (probe.past(&read).await?, probe.unforwarded(&read).await?);
     ensure!(direct.text().contains("ringside-compatibility"), "the ring does not hold it: {}", direct.text());
     ensure!(proxied.body == made.body, "{}", proxied.text());
     Ok(Outcome::Changed(FROM_MEMORY))
 }
 
 /// One lock on the API server, and one that the proxy answers for, through the same life.
-async fn lived(probe: Probe, twins: Twins) -> Result<Outcome> {
-    let Twins { lock: Lock { collection, record, renewal, operations }, real: on_server, learned: in_memory } = twins;
-    probe.fixture.gone(collection, on_server).await?;
-    let (real, learned) = twins.paths();
-    let create = |name| Ask::new(Method::POST, collection).body(JSON, record(name, BEGUN).to_string());
-    let direct = probe.past(&create(on_server)).await?;
-    let proxied = probe.proxied(&create(in_memory)).await?;
-    same(&direct, &proxied, StatusCode::CREATED, Some(twins))?;
+async fn lived(probe: Probe, (lock, (form, names)): (Lock, Twins)) -> Result<Outcome> {
+    let Lock { collection, record, renewal, operations } = lock;
+    probe.fixture.gone(collection, names[0]).await?;
+    let paths = names.map(|name| format!("{collection}/{name}"));
+    let mut creates = Vec::new();
+    for name in names {
+        let create = Ask::new(Method::POST, collection).body(JSON, record(name, BEGUN).to_string());
+        // What the API server would make of it is there in protobuf too, and has no version yet.
+        let tried = Ask { target: format!("{collection}?dryRun=All"), ..create.clone() }.accept(PROTOBUF);
+        creates.push(match form {
+            JSON => create,
+            _ => Ask::new(Method::POST, collection).body(form, probe.past(&tried).await?.done()?.body).accept(JSON),
+        });
+    }
+    let direct = probe.past(&creates[0]).await?;
+    let proxied = probe.proxied(&creates[1]).await?;
+    same(&direct, &proxied, StatusCode::CREATED, names)?;
 
-    let versions = [&direct, &proxied].map(version);
-    let [Ok(was), Ok(is)] = versions else { anyhow::bail!("no version: {versions:?}") };
-    let renewed = |name: &str, version: &str| {
-        let mut lock = record(name, "2026-01-01T00:00:05.000000Z");
-        lock["metadata"]["resourceVersion"] = version.into();
-        lock.to_string()
+    let version = |made: &Answer| {
+        let made: Value = serde_json::from_slice(&made.body)?;
+        Ok::<_, anyhow::Error>(made["metadata"]["resourceVersion"].clone())
     };
-    let merge = renewal("2026-01-01T00:00:07.000000Z").to_string();
-    let operations = operations().to_string();
-    let put = |path: &str, body: String| Ask::new(Method::PUT, path).body(JSON, body);
-    let patch = |path: &str, kind: &str, body: &str| Ask::new(Method::PATCH, path).body(kind, body.to_owned());
+    let versions = [version(&direct)?, version(&proxied)?];
+    let of_both = |ask: &dyn Fn(usize) -> Ask| [ask(0), ask(1)];
+    let renew = of_both(&|side| {
+        let mut lock = record(names[side], "2026-01-01T00:00:05.000000Z");
+        lock["metadata"]["resourceVersion"] = versions[side].clone();
+        Ask::new(Method::PUT, &paths[side]).body(JSON, lock.to_string())
+    });
+    let patch = |kind, body: Value| of_both(&|side| Ask::new(Method::PATCH, &paths[side]).body(kind, body.to_string()));
+    let get = of_both(&|side| Ask::get(&paths[side]));
+    let delete = of_both(&|side| Ask::new(Method::DELETE, &paths[side]));
     let steps = [
-        (put(&real, renewed(on_server, &was)), put(&learned, renewed(in_memory, &is)), StatusCode::OK),
+        (renew.clone(), StatusCode::OK),
         // Of a version that is not the last one any more.
-        (put(&real, renewed(on_server, &was)), put(&learned, renewed(in_memory, &is)), StatusCode::CONFLICT),
-        (create(on_server), create(in_memory), StatusCode::CONFLICT),
-        (patch(&real, MERGE, &merge), patch(&learned, MERGE, &merge), StatusCode::OK),
-        (patch(&real, JSON_PATCH, &operations), patch(&learned, JSON_PATCH, &operations), StatusCode::OK),
-        (Ask::get(&real), Ask::get(&learned), StatusCode::OK),
-        (Ask::new(Method::DELETE, &real), Ask::new(Method::DELETE, &learned), StatusCode::OK),
-        (Ask::get(&real), Ask::get(&learned), StatusCode::NOT_FOUND),
-        (Ask::new(Method::DELETE, &real), Ask::new(Method::DELETE, &learned), StatusCode::NOT_FOUND),
+        (renew, StatusCode::CONFLICT),
+        ([creates[0].clone(), creates[1].clone()], StatusCode::CONFLICT),
+        (patch(MERGE, renewal("2026-01-01T00:00:07.000000Z")), StatusCode::OK),
+        (patch(JSON_PATCH, operations()), StatusCode::OK),
+        (get.clone(), StatusCode::OK),
+        (delete.clone(), StatusCode::OK),
+        (get, StatusCode::NOT_FOUND),
+        (delete, StatusCode::NOT_FOUND),
     ];
-    for (to_server, to_memory, status) in steps {
-        // What is read does not change it.
-        let forms: &[&str] = if to_server.method == Method::GET { &[JSON, PROTOBUF] } else { &[JSON] };
-        for form in forms {
-            let direct = probe.past(&to_server.clone().accept(form)).await?;
-            let proxied = probe.unforwarded(&to_memory.clone().accept(form)).await?;
-            let told = || format!("{} {}", to_memory.method, String::from_utf8_lossy(&to_memory.body));
-            same(&direct, &proxied, status, Some(twins)).with_context(told)?;
-        }
+    for ([to_server, to_memory], status) in steps {
+        let (direct, proxied) = (probe.past(&to_server).await?, probe.unforwarded(&to_memory).await?);
+        let told = || format!("{} {}", to_memory.method, String::from_utf8_lossy(&to_memory.body));
+        same(&direct, &proxied, status, names).with_context(told)?;
     }
     Ok(Outcome::Changed(FROM_MEMORY))
-}
-
-impl Twins {
-    fn paths(self) -> (String, String) {
-        let Lock { collection, .. } = self.lock;
-        (format!("{collection}/{}", self.real), format!("{collection}/{}", self.learned))
-    }
-}
-
-/// As client-go writes it: what comes in protobuf is sent in protobuf.
-async fn wired(probe: Probe, twins: Twins) -> Result<Outcome> {
-    let Lock { collection, record, renewal, .. } = twins.lock;
-    probe.fixture.gone(collection, twins.real).await?;
-    let write = |method, path: &str, body: &Answer| {
-        Ask::new(method, path).body(PROTOBUF, body.body.clone()).accept(&format!("{PROTOBUF}, */*"))
-    };
-    // What the API server would make of it has no version yet.
-    let draft = async |name| {
-        let tried =
-            Ask::new(Method::POST, format!("{collection}?dryRun=All")).body(JSON, record(name, BEGUN).to_string());
-        probe.past(&tried.accept(PROTOBUF)).await
-    };
-    let (real, learned) = (draft(twins.real).await?, draft(twins.learned).await?);
-    let direct = probe.past(&write(Method::POST, collection, &real)).await?;
-    let proxied = probe.proxied(&write(Method::POST, collection, &learned)).await?;
-    same(&direct, &proxied, StatusCode::CREATED, Some(twins))?;
-
-    let (to_server, to_memory) = twins.paths();
-    let merge = renewal("2026-01-01T00:00:05.000000Z").to_string();
-    let patch = |path: &str| Ask::new(Method::PATCH, path).body(MERGE, merge.clone()).accept(PROTOBUF);
-    let steps = [
-        // What was read is written back.
-        (write(Method::PUT, &to_server, &direct), write(Method::PUT, &to_memory, &proxied), StatusCode::OK),
-        (patch(&to_server), patch(&to_memory), StatusCode::OK),
-        // Of a version that is not the last one any more.
-        (write(Method::PUT, &to_server, &direct), write(Method::PUT, &to_memory, &proxied), StatusCode::CONFLICT),
-    ];
-    for (to_server, to_memory, status) in steps {
-        let direct = probe.past(&to_server).await?;
-        let proxied = probe.unforwarded(&to_memory).await?;
-        same(&direct, &proxied, status, Some(twins)).with_context(|| to_memory.method.to_string())?;
-    }
-    Ok(Outcome::Changed(FROM_MEMORY))
-}
-
-fn version(answer: &Answer) -> Result<String> {
-    let lock: Value = serde_json::from_slice(&answer.body).with_context(|| answer.text())?;
-    Ok(lock["metadata"]["resourceVersion"].as_str().context("a version")?.to_owned())
 }
 
 /// Whether both say the same of their locks, but for what is each one's own.
-fn same(direct: &Answer, proxied: &Answer, status: StatusCode, twins: Option<Twins>) -> Result<()> {
+fn same(direct: &Answer, proxied: &Answer, status: StatusCode, [real, learned]: [&str; 2]) -> Result<()> {
     ensure!(direct.status == status, "without the proxy {}: {}", direct.status, direct.text());
     ensure!(proxied.status == status, "with it {}: {}", proxied.status, proxied.text());
     own_answer(direct, proxied)?;
     let read = if status.is_success() { status::lock } else { status::read };
     let (one, other) = (read(direct)?, read(proxied)?);
-    let one = twins.map_or_else(|| one.to_string(), |twins| one.to_string().replace(twins.real, twins.learned));
-    let one: Value = serde_json::from_str(&one)?;
+    let one: Value = serde_json::from_str(&one.to_string().replace(real, learned))?;
     ensure!(one == other, "{one} became {other}");
     Ok(())
 }

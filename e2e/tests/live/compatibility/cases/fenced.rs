@@ -10,81 +10,35 @@ const FORMS: [(&str, &str); 3] = [("JSON", JSON), ("protobuf", PROTOBUF), ("YAML
 /// No object is as old.
 const STALE: &str = r#"{"metadata":{"resourceVersion":"1"}}"#;
 
-/// A write of what stands at a path.
-type Write = (&'static str, fn(&str) -> Ask);
-
-const WRITES: [Write; 3] = [
-    ("update", |path| {
-        let (_, name) = path.rsplit_once('/').unwrap_or_default();
-        let object =
-            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "resourceVersion": "1"}});
-        Ask::new(Method::PUT, path).body(JSON, object.to_string())
-    }),
-    ("merge patch", |path| Ask::new(Method::PATCH, path).body(MERGE, STALE)),
-    ("delete", |path| Ask::new(Method::DELETE, path)),
-];
-
 pub(crate) fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for (form, media_type) in FORMS {
-        for (write, ask) in WRITES {
-            let behaviour = "write of what is another shard's";
-            cases.push(case(behaviour, &format!("{write}, {form}"), async move |probe| {
-                let path = format!("{MAPS}/other-1");
-                conflict(&probe, &path, &ask(&path).accept(media_type), media_type).await
-            }));
-        }
-        let scale = format!("scale, {form}");
-        cases.push(case("write of a subresource of what is another shard's", &scale, async move |probe| {
-            let path = others(&probe).await?;
-            let ask = Ask::new(Method::PATCH, format!("{path}/scale")).body(MERGE, r#"{"spec":{"replicas":2}}"#);
-            conflict(&probe, &path, &ask.accept(media_type), media_type).await
-        }));
-        cases.push(case("write of what another shard's controls", &format!("create, {form}"), async move |probe| {
-            let path = others(&probe).await?;
-            let collection = Kind::ReplicaSet.collection(&namespace(&probe));
-            let ask = Ask::new(Method::POST, collection).body(JSON, child(&probe, &path).await?);
-            conflict(&probe, &path, &ask.accept(media_type), media_type).await
-        }));
-        cases.push(case("get of a subresource of what is another shard's", &scale, async move |probe| {
-            absent(&probe, &format!("{}/scale", others(&probe).await?), "thing", media_type).await?;
-            probe.nothing_arrived().map(|()| Outcome::Changed(GONE))
-        }));
-    }
+    let mut cases: Vec<_> = by_form("write of what is another shard's", FORMS, async |probe, form| {
+        let path = format!("{MAPS}/other-1");
+        conflict(&probe, &path, Ask::new(Method::PATCH, &path).body(MERGE, r#"{"data":{"a":"b"}}"#), form).await
+    })
+    .collect();
+    cases.push(case("write of what another shard's controls", "create", async |probe| {
+        let namespace = format!("fenced-{}", probe.mark);
+        probe.fixture.namespace(&namespace).await?;
+        let collection = Kind::Deployment.collection(&namespace);
+        let made = Kind::Deployment.object(&probe.fixture.plain.labels());
+        probe.fixture.anew(&collection, &made).await?;
+        let path = format!("{collection}/thing");
+        let mut child = Kind::ReplicaSet.object(&[].into());
+        child["metadata"]["ownerReferences"] = json!([owner(&probe, &path).await?]);
+        let ask = Ask::new(Method::POST, Kind::ReplicaSet.collection(&namespace)).body(JSON, child.to_string());
+        conflict(&probe, &path, ask, JSON).await
+    }));
     // What leads into a pod.
     cases.push(case("get of a subresource of what is another shard's", "log", async |probe| {
         absent(&probe, &format!("{}/log", others_pod(&probe).await?), "thing", JSON).await?;
         probe.nothing_arrived().map(|()| Outcome::Changed(GONE))
     }));
-    for (form, subresource) in [
-        ("exec", "exec?command=true&stdout=true"),
-        ("attach", "attach?stdout=true"),
-        ("port-forward", "portforward?ports=80"),
-    ] {
-        cases.push(case("session in a pod that is another shard's", form, async move |probe| {
-            let path = others_pod(&probe).await?;
-            conflict(&probe, &path, &Ask::new(Method::POST, format!("{path}/{subresource}")), JSON).await
-        }));
-    }
-    cases.push(case("write of what another shard's controls", "server-side apply", async |probe| {
-        let path = others(&probe).await?;
-        let target = format!("{}/thing?fieldManager=me", Kind::ReplicaSet.collection(&namespace(&probe)));
-        let ask = Ask::new(Method::PATCH, target).body(APPLY, child(&probe, &path).await?);
-        conflict(&probe, &path, &ask, JSON).await
+    cases.push(case("session in a pod that is another shard's", "exec", async |probe| {
+        let path = others_pod(&probe).await?;
+        let ask = Ask::new(Method::POST, format!("{path}/exec?command=true&stdout=true"));
+        conflict(&probe, &path, ask, JSON).await
     }));
     cases
-}
-
-fn namespace(probe: &Probe) -> String {
-    format!("fenced-{}", probe.mark)
-}
-
-/// The path of a Deployment of the other shard, in a namespace of the case's own.
-async fn others(probe: &Probe) -> Result<String> {
-    probe.fixture.namespace(&namespace(probe)).await?;
-    let collection = Kind::Deployment.collection(&namespace(probe));
-    probe.fixture.anew(&collection, &Kind::Deployment.object(&probe.fixture.plain.labels())).await?;
-    Ok(format!("{collection}/thing"))
 }
 
 /// The path of a pod of the other shard, which no node runs.
@@ -98,40 +52,24 @@ async fn others_pod(probe: &Probe) -> Result<String> {
     Ok(format!("{collection}/{name}"))
 }
 
-/// What this Deployment would control, in a form that is JSON and YAML.
-async fn child(probe: &Probe, path: &str) -> Result<String> {
-    let mut child = Kind::ReplicaSet.object(&[].into());
-    child["metadata"]["ownerReferences"] = json!([owner(probe, path).await?]);
-    Ok(child.to_string())
-}
-
 /// A write that the proxy refuses as the API server does a write of the object at this path that comes too late.
-async fn conflict(probe: &Probe, path: &str, ask: &Ask, media_type: &str) -> Result<Outcome> {
-    let late = Ask::new(Method::PATCH, path).body(MERGE, STALE).accept(media_type);
-    let (direct, proxied) = (probe.past(&late).await?, probe.unforwarded(ask).await?);
-    ensure!(direct.status == StatusCode::CONFLICT, "without the proxy {}: {}", direct.status, direct.text());
-    same_refusal(&direct, &proxied).map(|()| Outcome::Changed(MOVED))
+async fn conflict(probe: &Probe, path: &str, ask: Ask, form: &str) -> Result<Outcome> {
+    let late = Ask::new(Method::PATCH, path).body(MERGE, STALE).accept(form);
+    let direct = probe.past(&late).await?.with(StatusCode::CONFLICT)?;
+    let proxied = probe.unforwarded(&ask.accept(form)).await?;
+    same_refusal(&direct, &proxied, "Conflict").map(|()| Outcome::Changed(MOVED))
 }
 
 /// What is another shard's, with this in its name, is answered as what is not there. Both names have the same length, so that
-/// protobuf has the same lengths.
-pub(super) async fn absent(probe: &Probe, path: &str, name: &str, media_type: &str) -> Result<Outcome> {
-    let there = Ask::get(path).accept(media_type);
+/// the answers have.
+pub(super) async fn absent(probe: &Probe, path: &str, name: &str, form: &str) -> Result<Outcome> {
+    let there = Ask::get(path).accept(form);
     ensure!(probe.past(&there).await?.status.is_success(), "there is nothing to see");
-    let nobodys = path.replace(&format!("/{name}"), "/nobod");
-    let mut direct = probe.past(&Ask::get(nobodys).accept(media_type)).await?;
-    direct.body = replaced(&direct.body, b"nobod", name.as_bytes()).into();
-    let proxied = probe.proxied(&there).await?;
-    ensure!(direct.status == StatusCode::NOT_FOUND, "without the proxy {}: {}", direct.status, direct.text());
-    same_refusal(&direct, &proxied).map(|()| Outcome::Changed(GONE))
-}
-
-fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
-    let mut replaced = bytes.to_vec();
-    for at in 0..bytes.len() {
-        if bytes[at..].starts_with(from) {
-            replaced[at..at + from.len()].copy_from_slice(to);
-        }
+    let nobodys = Ask::get(path.replace(&format!("/{name}"), "/nobod")).accept(form);
+    let mut direct = probe.past(&nobodys).await?.with(StatusCode::NOT_FOUND)?;
+    if !form.contains("protobuf") {
+        direct.body = direct.text().replace("nobod", name).into();
     }
-    replaced
+    let proxied = probe.proxied(&there).await?;
+    same_refusal(&direct, &proxied, "NotFound").map(|()| Outcome::Changed(GONE))
 }

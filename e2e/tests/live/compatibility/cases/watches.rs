@@ -1,99 +1,84 @@
 //! Watches by all their paths, and how they end.
 
+use std::time::Duration;
+
 use super::*;
-
-/// Long on a loaded machine, and well before the watch ends.
-const SOON: Duration = Duration::from_secs(20);
-
-type Asks = fn(&Fixture) -> Ask;
+use changes::part::{BOOKMARKS_AGAIN, INITIAL_AGAIN, WATCH_AGAIN};
 
 /// Each ends by itself after a second.
-const BY_PATH: [(&str, Asks); 8] = [
-    ("watch of all namespaces", |fixture| {
-        since_begin(fixture, "/api/v1/configmaps?fieldSelector=metadata.namespace%3Dfixed&watch=true")
-    }),
-    ("legacy watch path", |fixture| since_begin(fixture, "/api/v1/watch/namespaces/fixed/configmaps?")),
-    ("legacy watch path of all namespaces", |fixture| {
-        since_begin(fixture, "/api/v1/watch/configmaps?fieldSelector=metadata.namespace%3Dfixed")
-    }),
-    ("watch of one object (`metadata.name`)", |fixture| {
-        since_begin(fixture, &format!("{MAPS}?watch=1&fieldSelector=metadata.name%3Down-1"))
-    }),
-    ("legacy watch path of one object", |fixture| {
-        since_begin(fixture, "/api/v1/watch/namespaces/fixed/configmaps/own-1?")
-    }),
-    ("watch with selectors of the client's own", |fixture| {
-        since_begin(fixture, &format!("{MAPS}?watch=1&labelSelector=tier%3Dback"))
-    }),
-    ("watch as somebody else (impersonation)", |fixture| {
-        since_begin(fixture, &format!("{MAPS}?watch=1")).as_somebody()
-    }),
-    ("watch with parameters given twice, of which the first counts", |fixture| {
-        let initial = "sendInitialEvents=false&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
-        let bookmarks = "allowWatchBookmarks=false&allowWatchBookmarks=true";
-        since_begin(fixture, &format!("{MAPS}?watch=1&watch=0&{initial}&{bookmarks}"))
-    }),
+const BY_PATH: [(&str, &str); 6] = [
+    ("watch of all namespaces", "/api/v1/configmaps?fieldSelector=metadata.namespace%3Dfixed"),
+    ("legacy watch path", "/api/v1/watch/namespaces/fixed/configmaps"),
+    ("legacy watch path of all namespaces", "/api/v1/watch/configmaps?fieldSelector=metadata.namespace%3Dfixed"),
+    (
+        "watch of one object (`metadata.name`)",
+        "/api/v1/namespaces/fixed/configmaps?fieldSelector=metadata.name%3Down-1",
+    ),
+    ("legacy watch path of one object", "/api/v1/watch/namespaces/fixed/configmaps/own-1"),
+    ("watch with selectors of the client's own", "/api/v1/namespaces/fixed/configmaps?labelSelector=tier%3Dback"),
 ];
 
-fn since_begin(fixture: &Fixture, path: &str) -> Ask {
-    Ask::get(format!("{path}&resourceVersion={}&timeoutSeconds=1", fixture.begin).replace("?&", "?"))
-}
+type Form = (&'static str, Format);
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (behaviour, ask) in BY_PATH {
-        for (form, media_type, _) in stream::FORMS {
-            cases.push(case(behaviour, form, async move |probe| {
-                probe.narrowed_watch(&ask(&probe.fixture).accept(media_type)).await
-            }));
-        }
+    for (behaviour, path) in BY_PATH {
+        cases.push(case(behaviour, "JSON", async move |probe| {
+            let Ask { target, .. } = since_begin(&probe.fixture, path);
+            let target = if path.contains("/watch/") { target.replace("watch=1&", "") } else { target };
+            probe.narrowed(&Ask::get(target), WATCHED).await
+        }));
     }
+    let forms = stream::FORMS.map(|(form, media_type, format)| (form, (media_type, format)));
+    cases.extend([
+        case("watch as somebody else (impersonation)", "JSON", async |probe| {
+            probe.narrowed(&since_begin(&probe.fixture, MAPS).as_somebody(), WATCHED).await
+        }),
+        case("watch with parameters given twice, of which the first counts", "JSON", async |probe| {
+            let initial = "sendInitialEvents=false&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+            let bookmarks = "allowWatchBookmarks=false&allowWatchBookmarks=true";
+            let Ask { target, .. } = since_begin(&probe.fixture, MAPS);
+            let left_out = &[
+                ("watch=0", WATCH_AGAIN),
+                ("sendInitialEvents=true", INITIAL_AGAIN),
+                ("allowWatchBookmarks=true", BOOKMARKS_AGAIN),
+            ];
+            let ask = Ask::get(format!("{target}&watch=0&{initial}&{bookmarks}"));
+            probe.narrowed(&ask, Rewritten { left_out, ..WATCHED }).await
+        }),
+        case("watch of a resource that is not the ring's", "JSON", async |probe| {
+            probe.same(&since_begin(&probe.fixture, "/api/v1/namespaces")).await
+        }),
+    ]);
     for (behaviour, from) in [("watch from nothing", ""), ("watch from 0", "&resourceVersion=0")] {
-        for (form, media_type, format) in stream::FORMS {
-            cases.push(case(behaviour, form, async move |probe| {
-                let ask = Ask::get(format!("{STILL}?watch=1{from}&timeoutSeconds=2")).accept(media_type);
-                steady(|| from_nothing(&probe, &ask, format)).await
-            }));
-        }
+        cases.extend(by_form(behaviour, forms, move |probe, (media_type, format): Form| async move {
+            let ask = Ask::get(format!("{STILL}?watch=1{from}&timeoutSeconds=1")).accept(media_type);
+            steady(|times| from_nothing(&probe, lasting(&ask, times), format)).await
+        }));
     }
-    cases.push(case("watch of one object of another shard", "JSON", foreign));
-    cases.push(case("watch of a resource that is not the ring's", "JSON", async move |probe| {
-        probe.same(&since_begin(&probe.fixture, "/api/v1/namespaces?watch=1")).await
-    }));
-    for (form, media_type, _) in stream::FORMS {
-        let behaviour = "watch that the API server ends with 410 Gone";
-        cases.push(case(behaviour, form, move |probe| gone(probe, media_type)));
-    }
-    for (form, media_type, format) in stream::FORMS {
-        cases.push(case("bookmarks of a watch", form, move |probe| bookmarks(probe, media_type, format)));
-        cases.push(case("event of an idle watch, at once", form, move |probe| event(probe, media_type, format)));
-    }
-    cases.extend(by_pair("bookmarks of a watch", |probe| bookmarks(probe, PROTOBUF, Format::Lengths)));
-    cases.extend(by_pair("watch with selectors of the client's own", async |probe| {
-        let ask = since_begin(&probe.fixture, &format!("{MAPS}?watch=1&labelSelector=tier%3Dback"));
-        probe.narrowed_watch(&ask.accept(TABLE)).await
-    }));
+    cases.extend(by_form("watch that the API server ends with 410 Gone", forms, gone));
+    cases.extend(by_form("bookmarks of a watch", forms, bookmarks));
+    cases.extend(by_form("event of an idle watch, at once", forms, event));
     cases
 }
 
 /// It is asked as a streaming list, so that no old state is shown; what the client sees of it is what it asked for: the
 /// objects, and no bookmark behind them.
-async fn from_nothing(probe: &Probe, ask: &Ask, format: Format) -> Result<Outcome> {
-    let by_hand = probe.by_hand(ask);
-    let (direct, proxied) = tokio::try_join!(probe.past(&by_hand), probe.proxied(ask))?;
-    let arrived = probe.arrived_as(ask, WATCHED)?;
+async fn from_nothing(probe: &Probe, ask: Ask, format: Format) -> Result<Outcome> {
+    let by_hand = probe.by_hand(&ask);
+    let (direct, proxied) = tokio::try_join!(probe.past(&by_hand), probe.proxied(&ask))?;
+    let arrived = probe.arrived_as(&ask, WATCHED)?;
     let sent = arrived.answer.context("no answer")?.body;
     let events = stream::events(format, &sent)?;
-    ensure!(events.iter().any(Event::is_end_of_list), "it is no streaming list");
     let sent = stream::without_bookmarks(&events);
     ensure!(sent == proxied.body, "{}", difference("what came", &sent, &proxied.body));
     answers(&direct, &proxied, Bodies::Exact).map_err(Moment)?;
-    probe.shows_its_own(&proxied.body)
+    Ok(probe.shows_its_own(&proxied.body).map_err(Moment)?)
 }
 
 /// What the API server says of a watch from a state that it does not have any more, it may say of one that went on: by
 /// script, because it seldom does.
-async fn gone(probe: Probe, media_type: &str) -> Result<Outcome> {
+async fn gone(probe: Probe, (media_type, _): Form) -> Result<Outcome> {
     // Custom resources have no protobuf of their own, but their metadata has, and so has what is said of their end.
     let (path, said_in) = if media_type == PROTOBUF { (MAPS, METADATA_PROTOBUF) } else { (SITES, media_type) };
     let real =
@@ -101,36 +86,17 @@ async fn gone(probe: Probe, media_type: &str) -> Result<Outcome> {
     ensure!(real.status.is_success() && contains(&real.body, b"ERROR"), "{}: {}", real.status, real.text());
     let content_type = real.headers.get("content-type").context("a content type")?.to_str()?;
     probe.script(Script::new(real.status).header("content-type", content_type).bytes(real.body));
-    let ask = since_begin(&probe.fixture, &format!("{path}?watch=1")).accept(media_type);
+    let ask = since_begin(&probe.fixture, path).accept(media_type);
     probe.scripted(&ask, WATCHED).await
 }
 
-/// Nothing is shown of it, and nothing else differs: the intersection is empty.
-async fn foreign(probe: Probe) -> Result<Outcome> {
-    let ask = since_begin(&probe.fixture, &format!("{MAPS}?watch=1&fieldSelector=metadata.name%3Dother-1"));
-    let all = probe.past(&ask).await?;
-    ensure!(all.text().contains("other-1"), "there is nothing to see");
-    let answer = probe.narrowed_with(&ask, WATCHED, Bodies::Exact).await?;
-    ensure!(answer.body.is_empty(), "{}", answer.text());
-    Ok(Outcome::Narrowed)
-}
-
 /// What happens later is shown when it happens, and not when a buffer is full. Of another shard's object nothing is.
-async fn event(probe: Probe, media_type: &str, format: Format) -> Result<Outcome> {
+async fn event(probe: Probe, (media_type, format): Form) -> Result<Outcome> {
     let namespace = format!("events-{}", probe.mark);
     probe.fixture.namespace(&namespace).await?;
-    let late = |name: &str, labels| match format {
-        // Custom resources have no protobuf of their own.
-        Format::Lengths => json!(map(name, labels, 1)),
-        Format::Lines => json!(site(name, labels)),
-    };
-    let collection = match format {
-        Format::Lengths => format!("/api/v1/namespaces/{namespace}/configmaps"),
-        Format::Lines => format!("/apis/web.example.com/v1/namespaces/{namespace}/websites"),
-    };
+    let collection = Kind::ConfigMap.collection(&namespace);
     // Without objects, the bookmark that ends the initial events says that both watch.
-    let initial = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
-    let ask = Ask::get(format!("{collection}?{initial}&timeoutSeconds=60")).accept(media_type);
+    let ask = lists::streamed(&collection).accept(media_type);
     let by_hand = probe.by_hand(&ask);
     let mut both = [
         probe.shard.direct.open(probe.http, &by_hand, &probe.mark).await?,
@@ -139,14 +105,14 @@ async fn event(probe: Probe, media_type: &str, format: Format) -> Result<Outcome
     answers(&both[0].without_body(), &both[1].without_body(), Bodies::Exact)?;
     let mut initial = Vec::new();
     for open in &mut both {
-        initial = stream::read(open, format, Event::is_end_of_list).await?;
+        initial = stream::read(open, format, stream::last(Event::is_end_of_list)).await?;
     }
-    probe.fixture.anew(&collection, &late("other-late", probe.fixture.plain.labels())).await?;
-    probe.fixture.anew(&collection, &late("own-late", probe.fixture.main.labels())).await?;
+    for (name, shard) in [("other-late", &probe.fixture.plain), ("own-late", &probe.fixture.main)] {
+        probe.fixture.anew(&collection, &json!(map(name, shard.labels(), 1))).await?;
+    }
     let mut seen = Vec::new();
     for open in &mut both {
-        let shown = stream::read(open, format, |event| event.shows("own-late"));
-        seen.push(timeout(SOON, shown).await.context("no event came while the watch went on")??);
+        seen.push(stream::read(open, format, stream::last(|event| event.shows("own-late"))).await?);
     }
     // A bookmark may come between, once a minute, of each moment's own version.
     let [direct, proxied] =
@@ -159,10 +125,10 @@ async fn event(probe: Probe, media_type: &str, format: Format) -> Result<Outcome
 
 /// A watch that is about to end says how far it came, where something happened since its last event: here, that an
 /// object is written in another namespace. When, and so of which version, is up to the moment.
-async fn bookmarks(probe: Probe, media_type: &str, format: Format) -> Result<Outcome> {
+async fn bookmarks(probe: Probe, (media_type, format): Form) -> Result<Outcome> {
     let namespace = format!("bookmarks-{}", probe.mark);
     probe.fixture.namespace(&namespace).await?;
-    let elsewhere = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let elsewhere = Kind::ConfigMap.collection(&namespace);
     let writing = async {
         loop {
             probe.fixture.anew(&elsewhere, &json!({"metadata": {"name": "written"}})).await?;
@@ -171,8 +137,8 @@ async fn bookmarks(probe: Probe, media_type: &str, format: Format) -> Result<Out
     };
     let from = format!("watch=1&resourceVersion={}&allowWatchBookmarks=true&timeoutSeconds=4", probe.fixture.begin);
     let ask = Ask::get(format!("{MAPS}?{from}")).accept(media_type);
-    let comparing = steady(async || {
-        let (direct, proxied) = stream::both(&probe, &ask, format, Event::is_bookmark).await?;
+    let comparing = steady(async |_| {
+        let (direct, proxied) = stream::both(&probe, &ask, format, stream::last(Event::is_bookmark)).await?;
         Ok(stream::alike(&direct, &proxied, Event::is_bookmark).map_err(Moment)?)
     });
     tokio::select! { compared = comparing => compared, failed = writing => failed }
