@@ -16,36 +16,36 @@ use std::sync::Arc;
 use ringside_e2e::{
     case,
     live::{Case, Group, Shared},
-    toolchain::{Environment, without_java, without_python},
+    toolchain::Need,
 };
 
 use programs::{Program, client_go, controller_runtime, fabric8, fabric8_by_configmap, kube_leader_election};
 
 /// The cases.
 pub(crate) fn group() -> Group {
-    let by_java = |case: Case| {
-        let costly = case.costs("a Java client by Maven, and a minute of waiting");
-        costly.unless(|| without_java(&Environment::of_process()))
-    };
-    let by_rust = |case: Case| case.costs("an elector of other Rust crates, built for it");
+    let by_java =
+        |case: Case| case.needs(Need::Java("fabric8")).costs("a Java client by Maven, and a minute of waiting");
+    let by_rust = |case: Case| case.needs(Need::RustElector).costs("an elector of other Rust crates, built for it");
     Group::new(
         "electors",
         vec![
-            leads("client_go", client_go),
-            there_and_back("client_go_there_and_back", client_go),
-            case!("a_lead_in_doubt", doubt::is_no_lead(&*fixture().await)),
+            leads("client_go", client_go).needs(Need::Elector),
+            there_and_back("client_go_there_and_back", client_go).needs(Need::Elector),
+            case!("a_lead_in_doubt", doubt::is_no_lead(&*fixture().await)).needs(Need::Elector),
             case!("a_lock_that_is_named", named::all_lead(&*fixture().await)),
             case!("a_lock_that_is_followed", followed::by_one_name(&*fixture().await))
                 .costs("half a minute: by a real reflector, what tests of the proxy show"),
-            leads("controller_runtime", controller_runtime).costs("client-go's election with a manager around it"),
+            leads("controller_runtime", controller_runtime)
+                .needs(Need::Elector)
+                .costs("client-go's election with a manager around it"),
             by_java(leads("fabric8", fabric8)),
             by_java(leads("fabric8_by_configmap", fabric8_by_configmap)),
             by_java(there_and_back("fabric8_by_configmap_there_and_back", fabric8_by_configmap)),
             by_rust(leads("kube_leader_election", kube_leader_election)),
             by_rust(there_and_back("kube_leader_election_there_and_back", kube_leader_election)),
             case!("kopf", peers::kopf(&*fixture().await))
-                .costs("kopf by pip, and a minute of waiting")
-                .unless(|| without_python(&Environment::of_process())),
+                .needs(Need::Python("kopf"))
+                .costs("kopf by pip, and a minute of waiting"),
         ],
     )
     .ends(|| FIXTURE.end())
