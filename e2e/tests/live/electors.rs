@@ -26,17 +26,17 @@ pub(crate) fn group() -> Group {
     let by_java =
         |case: Case| case.needs(Need::Java("fabric8")).costs("a Java client by Maven, and a minute of waiting");
     let by_rust = |case: Case| case.needs(Need::RustElector).costs("an elector of other Rust crates, built for it");
-    let by_go = |case: Case| case.needs(Need::Elector);
     Group::new(
         "electors",
         vec![
-            by_go(leads("client_go", client_go)),
-            by_go(there_and_back("client_go_there_and_back", client_go)),
-            by_go(case!("a_lead_in_doubt", doubt::is_no_lead(&*fixture().await))),
+            leads("client_go", client_go).needs(Need::Elector),
+            there_and_back("client_go_there_and_back", client_go).needs(Need::Elector),
+            case!("a_lead_in_doubt", doubt::is_no_lead(&*fixture().await)).needs(Need::Elector),
             case!("a_lock_that_is_named", named::all_lead(&*fixture().await)),
             case!("a_lock_that_is_followed", followed::by_one_name(&*fixture().await))
                 .costs("half a minute: by a real reflector, what tests of the proxy show"),
-            by_go(leads("controller_runtime", controller_runtime))
+            leads("controller_runtime", controller_runtime)
+                .needs(Need::Elector)
                 .costs("client-go's election with a manager around it"),
             by_java(leads("fabric8", fabric8)),
             by_java(leads("fabric8_by_configmap", fabric8_by_configmap)),
