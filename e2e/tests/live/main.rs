@@ -28,6 +28,7 @@ mod old_views;
 mod plan;
 mod planes;
 mod promises;
+mod quiet_logs;
 mod resources;
 mod rights;
 mod selectors;
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
         alerts::group(),
         webhook::group(),
         footprint::group(),
+        quiet_logs::group(),
         at_rest::group(),
         chaos::group(),
     ])
