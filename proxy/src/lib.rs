@@ -100,9 +100,23 @@ pub async fn run(config: Config) -> Result<(), RunError> {
 /// As [`run`].
 pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
     let api_server = ApiServer::find(config.kubeconfig.as_deref(), AGENT)?;
+    let clients = (api_server.client()?, api_server.lease_client(config.lease_duration)?);
+    run_with(config, api_server, clients, Arc::new(Boottime), shutdown).await
+}
+
+/// Runs the proxy until `shutdown`, by this clock. What it asks of itself goes by these clients; the second is for Leases.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_with(
+    config: Config,
+    api_server: ApiServer,
+    (client, lease_client): (Client, Client),
+    clock: SharedClock,
+    shutdown: Shutdown,
+) -> Result<(), RunError> {
     let upstream = upstream::Upstream::new(&api_server)?;
     let namespace = config.lease_namespace.clone().unwrap_or_else(|| api_server.default_namespace());
-    let client = api_server.client()?;
     let listener = listen("--listen", config.listen).await?;
     let admin_listener = listen("--admin-listen", config.admin_listen).await?;
     config.exposed().iter().for_each(|exposed| tracing::warn!("{exposed}"));
@@ -112,11 +126,9 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     let access = access::prepare(&config.access_dir, address, &namespace)?;
 
     let (health, knowledge) = (Health::new(), policy::channel());
-    let lease_client = api_server.lease_client(config.lease_duration)?;
     let of_elections = (config.election_namespace.as_deref().unwrap_or(&namespace), lease_client.clone());
     let kept = election::Kept::new(access.handout.clone());
     let gaps = gap::Gaps::new(access.handout, access.generation, health.check("gap", Probe::Controller));
-    let clock: SharedClock = Arc::new(Boottime);
     let locks_check = health.check("locks", Probe::Ready);
     let shared =
         shared((access.token, access.restarted, gaps, kept, locks_check), (of_elections, &clock), &knowledge, &config);

@@ -30,6 +30,8 @@ use tempfile::TempDir;
 use tokio::{task::JoinHandle, time::timeout};
 
 mod fake;
+#[path = "run/outage.rs"]
+mod outage;
 
 /// How long anything may take that is only a matter of a few round trips.
 const DEADLINE: Duration = Duration::from_secs(15);

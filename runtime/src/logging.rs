@@ -1,11 +1,18 @@
-//! Structured logs on standard error.
+//! Structured logs on standard error, at a rate that people read.
 
 use std::{io::IsTerminal, str::FromStr};
 
-use tracing_subscriber::{EnvFilter, fmt::writer::BoxMakeWriter};
+use tracing::Dispatch;
+use tracing_subscriber::{
+    EnvFilter,
+    fmt::{format::JsonFields, writer::BoxMakeWriter},
+    util::SubscriberInitExt as _,
+};
 
+mod repeats;
 mod writer;
 
+use repeats::Repeats;
 pub use writer::FlushGuard;
 use writer::Lines;
 
@@ -65,11 +72,22 @@ pub fn init(format: Format, filter: EnvFilter) -> FlushGuard {
         Some(lines) => BoxMakeWriter::new(move || lines.clone()),
         None => BoxMakeWriter::new(std::io::stderr),
     };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colours);
     // The error says that somebody set a subscriber already, who then is the one that counts.
-    let _already_set = match format {
-        Format::Text => builder.try_init(),
-        Format::Json => builder.json().flatten_event(true).try_init(),
-    };
+    let _already_set = dispatch(format, filter, writer, colours).try_init();
     FlushGuard(lines)
+}
+
+/// What takes events and writes lines.
+pub fn dispatch(format: Format, filter: EnvFilter, writer: BoxMakeWriter, colours: bool) -> Dispatch {
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colours);
+    match format {
+        Format::Text => {
+            let text = tracing_subscriber::fmt::format().with_ansi(colours);
+            builder.event_format(Repeats::new(text, format)).into()
+        }
+        Format::Json => {
+            let object = tracing_subscriber::fmt::format().json().flatten_event(true);
+            builder.fmt_fields(JsonFields::new()).event_format(Repeats::new(object, format)).into()
+        }
+    }
 }

@@ -5,6 +5,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     convert::Infallible,
+    io,
     sync::Arc,
     time::Duration,
 };
@@ -53,6 +54,7 @@ struct State {
     list_takes: Duration,
     /// How long what is asked of one object takes, by method and path.
     takes: HashMap<(Method, String), Duration>,
+    is_away: bool,
 }
 
 /// The server; clones share it. Objects are stored by the path they are read at.
@@ -66,6 +68,9 @@ impl FakeApi {
         let service = tower::service_fn(move |request: Request<Body>| {
             let this = this.clone();
             async move {
+                if this.0.lock().is_away {
+                    return Err(io::Error::from(io::ErrorKind::ConnectionRefused));
+                }
                 let (parts, body) = request.into_parts();
                 let body = body.collect_bytes().await.unwrap();
                 let media = parts.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
@@ -76,7 +81,7 @@ impl FakeApi {
                     query: parts.uri.query().unwrap_or_default().to_owned(),
                     body: serde_json::from_slice(&body).unwrap_or_default(),
                 };
-                Ok::<_, Infallible>(this.carry_out(asked).await)
+                Ok(this.carry_out(asked).await)
             }
         });
         Client::new(service, "default")
@@ -92,6 +97,13 @@ impl FakeApi {
     /// From now on watches show nothing of a collection, until they are to show it all.
     pub(crate) fn hold_watches_on(&self, collection: &str, holds: bool) {
         self.0.lock().watches.iter_mut().for_each(|watches| watches.hold(collection, holds));
+    }
+
+    /// From now on nobody reaches it, or everybody does. What was watched has ended.
+    pub(crate) fn is_away(&self, is_away: bool) {
+        let state = &mut *self.0.lock();
+        state.is_away = is_away;
+        state.watches = state.watches.take().map(|_| Watches::default());
     }
 
     /// Stores an object.

@@ -215,8 +215,13 @@ impl Keeper {
                 (Some(Stored::after(object, None)), Standing::NotOurs { why }, self.period)
             }
         };
-        if let (Standing::Edited { why } | Standing::NotOurs { why }, true) = (&told, *self.standing.borrow() != told) {
-            tracing::warn!(why, "an object of a ring differs from its desired state");
+        if let Standing::Edited { why } | Standing::NotOurs { why } = &told {
+            tracing::warn!(
+                kind = self.kind,
+                name = self.name,
+                why,
+                "an object of a ring differs from its desired state"
+            );
         }
         (last.stored, last.wish) = (stored, wish);
         self.tell(told);

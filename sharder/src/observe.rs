@@ -3,12 +3,7 @@
 use std::{convert::Infallible, sync::Arc};
 
 use kube::Client;
-use ringside_runtime::{
-    admin::Check,
-    clock::{Boottime, SharedClock},
-    shutdown::Shutdown,
-    tasks::Tasks,
-};
+use ringside_runtime::{admin::Check, clock::SharedClock, shutdown::Shutdown, tasks::Tasks};
 use tokio::sync::watch;
 
 use crate::{
@@ -45,13 +40,12 @@ pub(crate) struct Observed {
 pub(crate) fn observe(
     tasks: &mut Tasks,
     config: &Config,
-    clients: &Clients,
+    (clients, clock): (&Clients, SharedClock),
     metrics: &Metrics,
     synced: Check,
     shutdown: &Shutdown,
 ) -> Observed {
     let watches = || clients.watches.clone();
-    let clock: SharedClock = Arc::new(Boottime);
     let leases = Leases::new(clock.clone()).serving(config.kinds);
     let (namespaces, follow_namespaces) = Namespaces::follow(watches());
     let (fences, follow_fences) = fence::follow(watches());
@@ -102,6 +96,14 @@ pub(crate) fn until(
 }
 
 #[cfg(test)]
+impl Clients {
+    /// The same client for everything.
+    pub(crate) fn all(client: &Client) -> Self {
+        Self { requests: client.clone(), watches: client.clone(), election: client.clone() }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
@@ -109,7 +111,10 @@ mod tests {
 
     use clap::Parser as _;
     use http::{Method, StatusCode};
-    use ringside_runtime::admin::{Health, Probe};
+    use ringside_runtime::{
+        admin::{Health, Probe},
+        clock::TokioClock,
+    };
     use tokio::time::sleep;
 
     use super::*;
@@ -129,10 +134,11 @@ mod tests {
             api.intercept(move |asked, _| {
                 (asked.method == Method::GET && asked.path.ends_with(hidden)).then_some(status)
             });
-            let clients = Clients { requests: api.client(), watches: api.client(), election: api.client() };
+            let clients = Clients::all(&api.client());
+            let clock = Arc::new(TokioClock::start());
             let config = Config::try_from(Options::parse_from(["ringside-sharder"])).unwrap();
             let synced = health.check("caches", Probe::Ready);
-            let observed = observe(&mut tasks, &config, &clients, &Metrics::default(), synced, &shutdown);
+            let observed = observe(&mut tasks, &config, (&clients, clock), &Metrics::default(), synced, &shutdown);
             sleep(Duration::from_secs(120)).await;
             assert_eq!(health.failures(Probe::Ready), ["caches: not there yet"], "{hidden} {status}");
             assert!(observed.snapshots.borrow().is_none(), "{hidden}");

@@ -10,6 +10,7 @@ use ringside_ring::labels::LEASE_VERSION;
 use ringside_runtime::{
     admin::{self, Check, Health, Probe},
     client::{ApiServer, ConnectError},
+    clock::{Boottime, SharedClock},
     lease::Terms,
     logging,
     shutdown::Shutdown,
@@ -38,7 +39,8 @@ use crate::{
 
 /// How long a request may go without any byte of an answer. The API server gives up on its own after 34 s (CONTROL-PLANE, 13).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(40);
-/// How long a watch may be silent: bookmarks come every 60 s (CONTROL-PLANE, 8), so longer means a dead peer.
+/// How long a watch may be silent before it is opened again: bookmarks come every 60 s (CONTROL-PLANE, 8), but none while nothing
+/// of the kind has changed.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(75);
 /// How long the replicas wait for a leader that does not renew.
 const ELECTION_LEASE: Duration = Duration::from_secs(15);
@@ -88,7 +90,8 @@ pub async fn run(config: Config) -> Result<(), RunError> {
     let shutdown = Shutdown::on_signals().map_err(RunError::Signals)?;
     tracing::info!(webhook = %config.webhook_listen, admin = %config.admin_listen, "sharder started");
     let mut tasks = Tasks::new();
-    start(&mut tasks, config, &server, webhook, admin, &shutdown)?;
+    let connected = |writes: &AllWrites| connect(&server, writes);
+    start(&mut tasks, config, connected, Arc::new(Boottime), (webhook, admin), &shutdown)?;
     tasks.spawn("following the credentials", server.follow(shutdown.clone()));
     tasks.run(&shutdown, SHUTDOWN_DEADLINE).await?;
     tracing::info!("sharder stopped");
@@ -99,20 +102,20 @@ pub async fn run(config: Config) -> Result<(), RunError> {
 fn start(
     tasks: &mut Tasks,
     config: Config,
-    server: &ApiServer,
-    webhook: TcpListener,
-    admin: TcpListener,
+    connected: impl FnOnce(&AllWrites) -> Result<Clients, RunError>,
+    clock: SharedClock,
+    (webhook, admin): (TcpListener, TcpListener),
     shutdown: &Shutdown,
 ) -> Result<(), RunError> {
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
     let writes = AllWrites::new(metrics.clone());
-    let clients = connect(server, &writes)?;
+    let clients = connected(&writes)?;
     let health = Health::new();
     let (certified, synced) = (health.check("webhook", Probe::Ready), health.check("caches", Probe::Ready));
     tasks.spawn("the admin server", admin::serve(admin, health, Arc::new(registry), shutdown.clone()));
 
-    let observed = observe(tasks, &config, &clients, &metrics, synced, shutdown);
+    let observed = observe(tasks, &config, (&clients, clock), &metrics, synced, shutdown);
     let identity = ServingIdentity::measured(metrics.clone());
     let reviewer = Reviewer {
         client: clients.requests.clone(),
@@ -244,7 +247,75 @@ async fn listen(address: SocketAddr, option: &'static str) -> Result<TcpListener
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use clap::Parser as _;
+    use ringside_runtime::{
+        clock::TokioClock,
+        logging::{Format, dispatch},
+    };
+    use serde_json::{Value, json};
+    use tokio::time::sleep;
+    use tracing_subscriber::fmt::writer::BoxMakeWriter;
+
     use super::*;
+    use crate::{config::Options, fixtures::FakeApi};
+
+    const RINGS: [&str; 3] = ["a", "b", "c"];
+
+    /// An API server with these rings, of a resource of their own each.
+    fn api_server() -> FakeApi {
+        let api = FakeApi::live();
+        let resource = |ring: &str, kind: &str| {
+            json!({"name": format!("{ring}-{kind}s"), "singularName": "", "kind": kind, "namespaced": true,
+                "verbs": ["get", "list", "watch", "patch"]})
+        };
+        let all: Vec<Value> = RINGS.iter().flat_map(|ring| [resource(ring, "root"), resource(ring, "leaf")]).collect();
+        api.put("/api", json!({"versions": ["v1"]}));
+        api.put("/api/v1", json!({"groupVersion": "v1", "resources": all}));
+        api.put("/apis", json!({"groups": []}));
+        api.put("/api/v1/namespaces/ringside-system", json!({"metadata": {"name": "ringside-system", "uid": "home"}}));
+        for ring in RINGS {
+            let controlled = json!([{"group": "", "resource": format!("{ring}-leafs")}]);
+            let roots = json!({"group": "", "resource": format!("{ring}-roots"), "controlledResources": controlled});
+            let path = format!("/apis/sharding.timebertt.dev/v1alpha1/clusterrings/{ring}");
+            let ring = json!({
+                "apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing",
+                "metadata": {"name": ring, "uid": ring, "generation": 1}, "spec": {"resources": [roots]},
+            });
+            api.put(&format!("{path}/status"), ring.clone());
+            api.put(&path, ring);
+        }
+        api
+    }
+
+    /// A line for each thing that fails, in place of one for each attempt.
+    #[tokio::test(start_paused = true)]
+    async fn minute_without_api_server_is_thirty_lines_in_the_log_at_most() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let config = Config::try_from(Options::parse_from(["ringside-sharder"])).unwrap();
+        let writer = BoxMakeWriter::new(Arc::new(file.reopen().unwrap()));
+        let _logs = tracing::dispatcher::set_default(&dispatch(Format::Text, config.log_filter.clone(), writer, false));
+        let (api, mut tasks, shutdown) = (api_server(), Tasks::new(), Shutdown::new());
+        let connected = |_: &AllWrites| Ok(Clients::all(&api.client()));
+        let any = || TcpListener::bind("127.0.0.1:0");
+        let listeners = (any().await.unwrap(), any().await.unwrap());
+        start(&mut tasks, config, connected, Arc::new(TokioClock::start()), listeners, &shutdown).unwrap();
+        sleep(Duration::from_secs(120)).await;
+        let before = std::fs::read_to_string(file.path()).unwrap();
+        assert!(
+            RINGS.iter().all(|ring| before.contains(&format!("reported the status of a ring ring={ring}"))),
+            "{before}"
+        );
+
+        api.is_away(true);
+        sleep(Duration::from_secs(60)).await;
+        api.is_away(false);
+        sleep(Duration::from_secs(60)).await;
+        let log = std::fs::read_to_string(file.path()).unwrap().split_off(before.len());
+        for part in ["lost leadership", "can't watch objects", "can't watch namespaces", "became leader"] {
+            assert!(log.contains(part), "{part}: {log}");
+        }
+        assert!(log.lines().count() <= 30, "{} lines: {log}", log.lines().count());
+    }
 
     #[tokio::test]
     async fn a_port_that_is_taken_is_named_with_the_option() {

@@ -29,6 +29,7 @@ mod plan;
 mod planes;
 mod promises;
 mod proxies;
+mod quiet_logs;
 mod resources;
 mod rights;
 mod selectors;
@@ -80,6 +81,7 @@ fn main() -> ExitCode {
         alerts::group(),
         webhook::group(),
         footprint::group(),
+        quiet_logs::group(),
         at_rest::group(),
         chaos::group(),
     ])

@@ -1,7 +1,7 @@
 //! Follows the drained objects of one resource, and keeps one [`let_go`] for each.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     pin::pin,
     sync::Arc,
     time::Duration,
@@ -53,7 +53,7 @@ enum Ended {
 /// Never returns; ends when it is dropped. Follows the resource in the first of its versions in which its objects can be listed:
 /// the controller itself may serve the conversion webhook that others need, and starts after the proxy.
 pub(super) async fn follow(handover: &Handover, client: Client, resource: GroupResource) {
-    let (mut said, mut turn) = (BTreeSet::new(), 0_usize);
+    let mut turn = 0_usize;
     loop {
         let group = discovery::group(&client, &resource.group).await;
         let mut versions = match group.and_then(|group| group.in_each_version(&resource)) {
@@ -70,7 +70,7 @@ pub(super) async fn follow(handover: &Handover, client: Client, resource: GroupR
                     }
                     LookUpError::NoAnswer(_) => handover.followed.disturbed(&resource, &reason),
                 }
-                say(&resource, reason, &mut said);
+                say(&resource, &reason);
                 tokio::time::sleep(DISCOVER_AGAIN).await;
                 continue;
             }
@@ -79,7 +79,7 @@ pub(super) async fn follow(handover: &Handover, client: Client, resource: GroupR
         let api = versions.swap_remove(turn % count).api;
         let doubled = u32::try_from(turn / count).unwrap_or(DOUBLED).min(DOUBLED);
         let lists_within = (count > 1).then(|| LISTS_WITHIN * 2_u32.pow(doubled));
-        let ended = watch(handover, client.clone(), &resource, (&api, lists_within), &mut said).await;
+        let ended = watch(handover, client.clone(), &resource, (&api, lists_within)).await;
         let (reason, is_last) = match ended {
             Ended::Unreadable(reason) => {
                 turn += 1;
@@ -88,19 +88,15 @@ pub(super) async fn follow(handover: &Handover, client: Client, resource: GroupR
             Ended::Refused(reason) => (reason, true),
         };
         handover.followed.broken(&resource, &reason);
-        say(&resource, reason, &mut said);
+        say(&resource, &reason);
         if is_last {
             tokio::time::sleep(DISCOVER_AGAIN).await;
         }
     }
 }
 
-/// Logs a reason once: a resource that a ring names may be missing for months.
-fn say(resource: &GroupResource, reason: String, said: &mut BTreeSet<String>) {
-    if !said.contains(&reason) {
-        tracing::warn!(%resource, reason, "can't follow the drained objects of a resource yet; trying again");
-        said.insert(reason);
-    }
+fn say(resource: &GroupResource, reason: &str) {
+    tracing::warn!(%resource, reason, "can't follow the drained objects of a resource yet; trying again");
 }
 
 /// Follows one version of a resource, until it can't go on by itself: returns why. Where there are others it has to be listed in
@@ -110,7 +106,6 @@ async fn watch(
     client: Client,
     resource: &GroupResource,
     (api, lists_within): (&ApiResource, Option<Duration>),
-    said: &mut BTreeSet<String>,
 ) -> Ended {
     let by_patch = ByPatch {
         client: client.clone(),
@@ -151,8 +146,6 @@ async fn watch(
             },
             () = sleep_until(settles.unwrap_or_else(Instant::now)), if settles.is_some() => {
                 settles = None;
-                // It is followed: what ends that is news.
-                said.clear();
                 handover.followed.nothing_missed(resource);
             }
             () = sleep_until(late.unwrap_or_else(Instant::now)), if late.is_some() => {

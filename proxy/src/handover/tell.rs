@@ -26,26 +26,13 @@ pub(super) struct Teller {
     ring: RingName,
     /// What is not written yet, the oldest first.
     waiting: VecDeque<Report>,
-    /// What the log has already of why.
-    said: Option<Trouble>,
-}
-
-/// Why there is no Event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trouble {
-    /// Nobody allowed them.
-    Forbidden,
-    /// The API server takes none like this one.
-    Refused,
-    /// Something that goes by.
-    Unanswered,
 }
 
 impl Teller {
     pub(super) fn new(client: Client, ring: RingName, shard: &ShardName) -> Self {
         let reporter = Reporter { controller: "ringside-proxy".to_owned(), instance: Some(shard.to_string()) };
         let recorder = Recorder::new(client.clone(), reporter);
-        Self { recorder, rings: Api::all_with(client, &ring.kind()), ring, waiting: VecDeque::new(), said: None }
+        Self { recorder, rings: Api::all_with(client, &ring.kind()), ring, waiting: VecDeque::new() }
     }
 
     /// Writes these, after those that could not be written before. Who may not write Events goes on without.
@@ -54,37 +41,22 @@ impl Teller {
         let too_many = self.waiting.len().saturating_sub(WAITING);
         self.waiting.drain(..too_many);
         while let Some(report) = self.waiting.front() {
-            let trouble = match self.write(report).await {
-                Ok(()) => None,
-                Err(error) => Some(self.explain(&error)),
-            };
-            self.said = trouble;
-            if trouble == Some(Trouble::Unanswered) {
-                return;
+            if let Err(error) = self.write(report).await {
+                let reason = explain(&error);
+                match code(&error) {
+                    Some(403) => tracing::warn!(
+                        reason,
+                        "may not write Events on the ring: allow create and patch of events.events.k8s.io in namespace default"
+                    ),
+                    // It goes by.
+                    None | Some(401 | 408 | 429 | 500..) => {
+                        return tracing::warn!(reason, "can't write an Event on the ring yet");
+                    }
+                    Some(_) => tracing::warn!(reason, "the API server takes no such Event on the ring"),
+                }
             }
             self.waiting.pop_front();
         }
-    }
-
-    /// Says each trouble once.
-    fn explain(&self, error: &kube::Error) -> Trouble {
-        let reason = explain(error);
-        let trouble = match code(error) {
-            Some(403) => Trouble::Forbidden,
-            None | Some(401 | 408 | 429 | 500..) => Trouble::Unanswered,
-            Some(_) => Trouble::Refused,
-        };
-        if self.said != Some(trouble) {
-            match trouble {
-                Trouble::Unanswered => tracing::warn!(reason, "can't write an Event on the ring yet"),
-                Trouble::Refused => tracing::warn!(reason, "the API server takes no such Event on the ring"),
-                Trouble::Forbidden => tracing::warn!(
-                    reason,
-                    "may not write Events on the ring: allow create and patch of events.events.k8s.io in namespace default"
-                ),
-            }
-        }
-        trouble
     }
 
     async fn write(&self, report: &Report) -> kube::Result<()> {

@@ -1,16 +1,17 @@
 //! An API server that knows as much as one proxy needs: who asks, its Lease, a ring, and things to watch.
 
-use std::{net::SocketAddr, path::Path, sync::Arc};
+use std::{io, net::SocketAddr, path::Path, sync::Arc};
 
 use axum::{
     Json, Router,
     body::Body,
     extract::{Request, State},
-    http::{Method, StatusCode},
+    http::{HeaderValue, Method, StatusCode},
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use futures::stream;
+use futures::{Stream, StreamExt, stream};
+use kube::Client;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch};
@@ -22,6 +23,8 @@ pub(crate) struct Known {
     pub(crate) may_read_ring: bool,
     pub(crate) lease: Option<Value>,
     pub(crate) requests: Vec<String>,
+    /// Whether those who have a [`client`] don't reach it.
+    pub(crate) away: watch::Sender<bool>,
     version: u64,
 }
 
@@ -35,6 +38,22 @@ pub(crate) async fn start(kubeconfig: &Path) -> Shared {
     let app = Router::new().fallback(answer).with_state(known.clone());
     tokio::spawn(async move { axum::serve(listener, app).await });
     known
+}
+
+/// A client without a connection, for a clock that is paused.
+pub(crate) fn client(known: &Shared) -> Client {
+    let known = known.clone();
+    let service = tower::service_fn(move |mut request: http::Request<kube::client::Body>| {
+        let known = known.clone();
+        async move {
+            if *known.lock().away.borrow() {
+                return Err(io::Error::from(io::ErrorKind::ConnectionRefused));
+            }
+            request.headers_mut().insert("authorization", HeaderValue::from_static("Bearer upstream-token"));
+            Ok(answer(State(known), request.map(Body::new)).await)
+        }
+    });
+    Client::new(service, "ns")
 }
 
 pub(crate) fn write_kubeconfig(path: &Path, server: SocketAddr) {
@@ -73,12 +92,12 @@ async fn answer(State(known): State<Shared>, request: Request) -> Response {
             "authentication.kubernetes.io/pod-uid": ["u1"],
         }}}})),
         "clusterrings" if !known.may_read_ring => failure(StatusCode::FORBIDDEN, "Forbidden"),
-        "clusterrings" if watches => rings_as_they_come(known.ring.subscribe()),
+        "clusterrings" if watches => events(rings_as_they_come(known.ring.subscribe()), &known.away),
         "clusterrings" => {
             let items: Vec<_> = known.ring.borrow().iter().cloned().collect();
             list(&json!(items))
         }
-        "things" if watches => Body::from_stream(stream::pending::<std::io::Result<Bytes>>()).into_response(),
+        "things" if watches => events(stream::pending(), &known.away),
         "things" => list(&json!([])),
         "apis" => {
             let version = json!({"groupVersion": "x.io/v1", "version": "v1"});
@@ -110,14 +129,20 @@ impl Known {
     }
 }
 
-fn rings_as_they_come(mut rings: watch::Receiver<Option<Value>>) -> Response {
+/// Until nobody reaches the server any more.
+fn events(events: impl Stream<Item = Bytes> + Send + 'static, away: &watch::Sender<bool>) -> Response {
+    let mut away = away.subscribe();
+    let gone = async move { away.wait_for(|away| *away).await.is_ok() };
+    Body::from_stream(events.map(io::Result::Ok).take_until(Box::pin(gone))).into_response()
+}
+
+fn rings_as_they_come(mut rings: watch::Receiver<Option<Value>>) -> impl Stream<Item = Bytes> {
     rings.mark_unchanged();
-    let events = stream::unfold(rings, |mut rings| async move {
+    stream::unfold(rings, |mut rings| async move {
         rings.changed().await.ok()?;
         let event = json!({"type": "ADDED", "object": rings.borrow_and_update().clone()});
-        Some((std::io::Result::Ok(Bytes::from(format!("{event}\n"))), rings))
-    });
-    Body::from_stream(events).into_response()
+        Some((Bytes::from(format!("{event}\n")), rings))
+    })
 }
 
 fn list(items: &Value) -> Response {

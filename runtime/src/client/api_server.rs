@@ -81,31 +81,23 @@ impl ApiServer {
     /// # Errors
     /// Never; the type is what a supervised task returns.
     pub async fn follow(self, shutdown: Shutdown) -> Result<(), Infallible> {
-        let mut told = None;
         loop {
             tokio::select! {
                 () = shutdown.wait() => return Ok(()),
                 () = sleep(LOOK_AGAIN) => {}
             }
             match self.look().await {
-                Ok(Look::Same) => told = None,
+                Ok(Look::Same) => {}
                 Ok(Look::Changed(access)) => {
                     self.0.access.store(access);
-                    told = None;
                     tracing::info!(
                         "the files with the API server's address or credentials changed: new connections use them"
                     );
                 }
-                Err(error) => {
-                    let fault = error.to_string();
-                    if told.as_ref() != Some(&fault) {
-                        tracing::warn!(
-                            fault,
-                            "the files with the API server's address or credentials changed, and can't be used; going on with what was read before"
-                        );
-                    }
-                    told = Some(fault);
-                }
+                Err(fault) => tracing::warn!(
+                    %fault,
+                    "the files with the API server's address or credentials changed, and can't be used; going on with what was read before"
+                ),
             }
         }
     }

@@ -1,17 +1,18 @@
 //! [`kube::Client`]s, each on connections of its own, so that their requests wait behind nobody else's.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
-use http::{HeaderValue, Request, header::USER_AGENT};
+use http::{HeaderValue, Request, Response, header::USER_AGENT};
+use http_body_util::BodyExt as _;
 use kube::{
     Client,
     client::{Body, retry::RetryPolicy},
 };
 use tower::{ServiceBuilder, retry::RetryLayer, timeout::TimeoutLayer};
-use tower_http::timeout::ResponseBodyTimeoutLayer;
+use tower_http::timeout::{ResponseBodyTimeoutLayer, TimeoutBody, TimeoutError};
 
 use super::{
-    ApiServer, BoxError, ConnectError, Transport,
+    ApiServer, BoxError, ConnectError, Held, Transport,
     handshake::Pings,
     pauses::{Pause, Telling},
     transport::Settings,
@@ -40,9 +41,10 @@ impl ApiServer {
         self.client_with(Pings { after: duration / 10, timeout: duration / 5 })
     }
 
-    /// A client of which an answer that is silent for longer than `silence` ends with an error, before its head or after.
-    /// Pings notice a peer that is gone; this notices one that is there and has nothing behind it. Each attempt has that
-    /// time: what is answered with 429, 503 or 504 is sent again for a second or so.
+    /// A client of which an answer that is silent for longer than `silence` ends, before its head or after. Pings notice a
+    /// peer that is gone; this notices one that is there and has nothing behind it. A watch then just ends, as by the API
+    /// server, and is opened again: there may have been nothing to say. All else fails. Each attempt has that time: what is
+    /// answered with 429, 503 or 504 is sent again for a second or so.
     ///
     /// # Errors
     /// When the credentials can't be used.
@@ -64,6 +66,7 @@ impl ApiServer {
             .layer(retry())
             .map_request(signed(self.agent()))
             .layer_fn(|inner| Telling::new(inner, asked.clone()))
+            .map_response(|answer: Response<TimeoutBody<Held>>| answer.map(|body| body.map_err(cut_off)))
             .layer(ResponseBodyTimeoutLayer::new(silence))
             .layer(TimeoutLayer::new(silence))
             .service(self.transport_with(Pings::default())?);
@@ -82,6 +85,14 @@ impl ApiServer {
     fn transport_with(&self, pings: Pings) -> Result<Transport<Body>, ConnectError> {
         Transport::new(self.clone(), Settings { pings, empty: Body::empty })
     }
+}
+
+/// By this kind of error kube takes a watch for one that has ended.
+fn cut_off(error: BoxError) -> BoxError {
+    if error.is::<TimeoutError>() {
+        return io::Error::new(io::ErrorKind::UnexpectedEof, "the API server was silent for too long").into();
+    }
+    error
 }
 
 /// Says in each request who asks.

@@ -3,10 +3,15 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures::FutureExt;
+use futures::{FutureExt, StreamExt};
 use http::{Method, Request, Version};
 use http_body_util::{BodyExt, Full};
-use ringside_runtime::client::NoAnswer;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api,
+    api::{ListParams, WatchParams},
+};
+use ringside_runtime::client::{ApiServer, NoAnswer};
 use tokio::{
     sync::{Semaphore, mpsc},
     time::{advance, pause, resume, timeout},
@@ -17,7 +22,7 @@ use super::{
     Client, DEADLINE, PLACES, Settings, USUAL, client, get,
     peer::{Did, INTERNAL_ERROR, NO_ERROR, Peer, REFUSED_STREAM},
     send,
-    server::{Server, watch},
+    server::{Server, silence, watch},
 };
 
 /// As the transport has them.
@@ -214,6 +219,20 @@ async fn what_is_sent_as_its_connection_ends_comes_to_an_end_as_well() {
         client.await.unwrap();
     }
     assert!(server.connections() > CLIENTS);
+}
+
+/// There may be nothing to say: that is no error, and nothing to wait for.
+#[tokio::test]
+async fn silent_watch_ends_and_silent_list_fails() {
+    let server = Server::start(USUAL, |_| async { Some(silence()) }.boxed()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let found = ApiServer::find(Some(&server.write_kubeconfig(folder.path())), "test").unwrap();
+    let namespaces: Api<Namespace> = Api::all(found.client_within(Duration::from_millis(100)).unwrap());
+    let mut events = namespaces.watch(&WatchParams::default(), "1").await.unwrap().boxed();
+    let event = timeout(DEADLINE, events.next()).await.unwrap();
+    assert!(event.is_none(), "{event:?}");
+    let listed = timeout(DEADLINE, namespaces.list(&ListParams::default())).await.unwrap();
+    assert!(listed.is_err());
 }
 
 #[tokio::test]

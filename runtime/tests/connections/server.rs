@@ -222,6 +222,11 @@ pub(crate) fn watch() -> Response<Body> {
     Response::new(StreamBody::new(line.chain(stream::pending())).boxed_unsync())
 }
 
+/// Never a line.
+pub(crate) fn silence() -> Response<Body> {
+    Response::new(StreamBody::new(stream::pending()).boxed_unsync())
+}
+
 /// As much as somebody reads.
 pub(crate) fn endless() -> Response<Body> {
     let piece = Bytes::from(vec![b'x'; 16 << 10]);

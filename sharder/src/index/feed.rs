@@ -10,7 +10,7 @@ use kube::{
 use ringside_runtime::explain::code;
 use tokio::{
     sync::{Semaphore, watch},
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 mod list;
@@ -23,6 +23,8 @@ pub(super) const PAGE: u32 = 500;
 /// The API server ends a watch after this time, and one that is silent for longer is not connected any more.
 const WATCH_SECONDS: u32 = 290;
 const MAX_SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 5);
+/// A watch that ends sooner, and showed nothing, is not opened again without a pause.
+const AT_ONCE: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
@@ -195,12 +197,12 @@ impl Feed {
                 Err(error) => return self.broken(&error, Some(version)),
             },
         };
-        let mut is_silent = true;
+        let (began, mut is_silent) = (Instant::now(), true);
         loop {
             let event = match timeout(MAX_SILENCE, events.next()).await {
                 Ok(Some(Ok(event))) => event,
                 Ok(Some(Err(error))) => return self.broken(&error, Some(version)),
-                Ok(None) if is_silent => {
+                Ok(None) if is_silent && began.elapsed() < AT_ONCE => {
                     let early = io::Error::new(io::ErrorKind::UnexpectedEof, "the API server ended a watch at once");
                     return self.broken(&kube::Error::ReadEvents(early), Some(version));
                 }

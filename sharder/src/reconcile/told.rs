@@ -52,17 +52,8 @@ struct Tally {
     gathered: BTreeMap<GroupResource, usize>,
     /// Children that follow no object of the ring and had labels.
     strays: BTreeMap<GroupResource, usize>,
-    failed: BTreeMap<(GroupResource, &'static str), Failures>,
     /// By resource, what was taken from shards that did not release it.
     taken: BTreeMap<GroupResource, Vec<Target>>,
-}
-
-/// How many there were, and the one to tell: one that lasts until it is mended, or else the first.
-#[derive(Default)]
-struct Failures {
-    count: usize,
-    lasts: bool,
-    first: String,
 }
 
 /// A root that was given to a shard.
@@ -124,7 +115,7 @@ impl Told {
     /// Something could not be found out: it is tried again.
     pub(super) fn cant(&self, what: &'static str, resource: &GroupResource, error: &kube::Error) -> Outcome {
         self.fails(resource, Task::Assign, error);
-        self.count(resource, what, error);
+        self.warn(resource, what, error);
         Outcome::Again
     }
 
@@ -146,13 +137,8 @@ impl Told {
         });
     }
 
-    fn count(&self, resource: &GroupResource, what: &'static str, error: &kube::Error) {
-        let failures = &mut self.tally.lock().failed;
-        let failures = failures.entry((resource.clone(), what)).or_default();
-        failures.count += 1;
-        if failures.count == 1 || lasts(error) && !failures.lasts {
-            (failures.first, failures.lasts) = (explain(error), lasts(error));
-        }
+    fn warn(&self, resource: &GroupResource, what: &'static str, error: &kube::Error) {
+        tracing::warn!(ring = %self.ring, %resource, error = explain(error), "{what}");
     }
 
     /// An object was worked on.
@@ -188,7 +174,7 @@ impl Told {
             let child = child.as_ref().map(ToString::to_string);
             refusals.failed(slot.0, &target, child.as_deref(), &error);
         }
-        self.count(child.as_ref().unwrap_or(resource), what, &error);
+        self.warn(child.as_ref().unwrap_or(resource), what, &error);
         rest.map_or(Outcome::Again, |rest| Outcome::Refused { version, rest })
     }
 
@@ -255,7 +241,7 @@ impl Told {
     pub(super) async fn tell(&self, ring: &Ring) -> Infallible {
         loop {
             sleep(PERIOD).await;
-            let Tally { assigned, gathered, strays, failed, taken } = std::mem::take(&mut *self.tally.lock());
+            let Tally { assigned, gathered, strays, taken } = std::mem::take(&mut *self.tally.lock());
             for (resource, assigned) in assigned {
                 tracing::info!(ring = %self.ring, %resource, assigned, "assigned objects");
             }
@@ -264,9 +250,6 @@ impl Told {
             }
             for (resource, objects) in strays {
                 tracing::info!(ring = %self.ring, %resource, objects, "removed labels of children that follow no object of the ring");
-            }
-            for ((resource, what), Failures { count, first, .. }) in failed {
-                tracing::warn!(ring = %self.ring, %resource, objects = count, first_error = first, "{what}");
             }
             for (resource, objects) in taken {
                 self.tell_taken(ring, &resource, &objects);
@@ -286,14 +269,12 @@ impl Told {
     }
 
     fn tell_taken(&self, ring: &Ring, resource: &GroupResource, objects: &[Target]) {
-        for target in objects {
-            let Target { namespace, name, uid, shard, .. } = target;
-            tracing::warn!(
-                ring = %self.ring, %resource, namespace, name, uid, from = shard,
-                "a shard did not release an object in time; the object was taken from it"
-            );
-        }
         let (Some(first), snapshot) = (objects.first(), ring.judge.view()) else { return };
+        // Each has its own line, as what moved.
+        tracing::warn!(
+            ring = %self.ring, %resource, objects = objects.len(), first = first.place(), from = first.shard,
+            "objects were not released in time; they were taken from their shards"
+        );
         let note = format!(
             "{} objects of '{resource}' were not released within {} s, such as '{}' by shard '{}'; they were taken from it",
             objects.len(),

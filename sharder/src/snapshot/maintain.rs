@@ -1,6 +1,6 @@
 //! Makes new snapshots when rings, Leases or the API server's resources change.
 
-use std::{collections::BTreeSet, convert::Infallible, num::NonZeroU32, sync::Arc};
+use std::{convert::Infallible, num::NonZeroU32, sync::Arc};
 
 use kube::ResourceExt;
 use ringside_runtime::admin::Check;
@@ -37,7 +37,6 @@ pub(crate) async fn maintain(
     let mut membership = sources.leases.membership();
     let mut rolls = sources.rolls.changes();
     let mut fences = sources.fences.changes();
-    let mut odd = BTreeSet::new();
     loop {
         rolls.borrow_and_update();
         fences.borrow_and_update();
@@ -45,7 +44,7 @@ pub(crate) async fn maintain(
         membership.borrow_and_update();
         sources.catalog.borrow_and_update();
         let previous = snapshots.borrow().clone();
-        if let Some(built) = build(&sources, previous.as_deref(), &mut odd) {
+        if let Some(built) = build(&sources, previous.as_deref()) {
             snapshots.send_replace(Some(Arc::new(built)));
             synced.pass();
         }
@@ -63,22 +62,18 @@ pub(crate) async fn maintain(
     }
 }
 
-/// `odd` are the rings that were complained about.
-fn build(sources: &Sources, previous: Option<&Snapshots>, odd: &mut BTreeSet<String>) -> Option<Snapshots> {
+fn build(sources: &Sources, previous: Option<&Snapshots>) -> Option<Snapshots> {
     let rings = sources.rings.all();
     sources.leases.confine(rings.iter().map(|ring| &**ring));
     let mut members = sources.leases.members()?;
     let catalog = sources.catalog.borrow().clone();
-    let (mut snapshots, complained) = (Snapshots::new(), std::mem::take(odd));
+    let mut snapshots = Snapshots::new();
     for ring in rings {
         let name = match ring.name() {
             Ok(name) => name,
             Err(fault) => {
-                let named = format!("{} '{}'", ring.kind, ring.name_any());
-                if !complained.contains(&named) {
-                    tracing::warn!(ring = named, %fault, "ignoring a ring that can't have its name");
-                }
-                odd.insert(named);
+                let ring = format!("{} '{}'", ring.kind, ring.name_any());
+                tracing::warn!(ring, %fault, "ignoring a ring that can't have its name");
                 continue;
             }
         };

@@ -18,7 +18,6 @@ struct Kept {
     /// When the last one that succeeded began; none in this term of the shard Lease.
     looked: Option<Moment>,
     next: Option<Moment>,
-    failing: bool,
 }
 
 impl Hold {
@@ -60,17 +59,14 @@ impl Hold {
         match result {
             Ok(seen) => {
                 let looked = if seen { Some(asked) } else { kept.looked };
-                *kept = Kept { looked, next: Some(asked + lasts / 5), failing: false };
+                *kept = Kept { looked, next: Some(asked + lasts / 5) };
             }
             Err(LockRefusal::Conflict(_)) => {
                 tracing::warn!(lock = %name, "another holder has the real lock of the controller's election; showing it, so the controller stops leading");
                 locks.forget(name);
             }
             Err(error) => {
-                if !kept.failing {
-                    tracing::warn!(lock = %name, %error, "can't keep the real lock of the controller's election; trying again");
-                }
-                kept.failing = true;
+                tracing::warn!(lock = %name, %error, "can't keep the real lock of the controller's election; trying again");
                 kept.next = Some(self.clock.now() + lasts / 15);
             }
         }

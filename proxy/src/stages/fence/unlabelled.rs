@@ -11,14 +11,7 @@
 //!
 //! Both are writes like the controller's own: counted, and not sent once the child's owner was let go.
 
-use std::{
-    collections::HashSet,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use http::{Response, StatusCode};
 use ringside_ring::{
@@ -65,13 +58,11 @@ pub(super) struct Unlabelled(Arc<Cared>);
 #[derive(Debug)]
 struct Cared {
     places: Arc<Semaphore>,
-    /// Whether the log has it that some are left. In an outage that is all of them.
-    told: AtomicBool,
 }
 
 impl Default for Unlabelled {
     fn default() -> Self {
-        Self(Arc::new(Cared { places: Arc::new(Semaphore::new(MOST)), told: AtomicBool::new(false) }))
+        Self(Arc::new(Cared { places: Arc::new(Semaphore::new(MOST)) }))
     }
 }
 
@@ -204,7 +195,6 @@ impl Cared {
                 Ok(Some(now)) if judge.whose(&now) == Whose::Nobodys => last = None,
                 Ok(Some(_)) => {
                     judge.asker.metrics.unlabelled("labelled");
-                    self.told.store(false, Ordering::Relaxed);
                     let Target { resource, namespace, name } = target;
                     tracing::debug!(%resource, namespace, name, "a child that came without label has one");
                     return;
@@ -253,12 +243,13 @@ impl Cared {
         }
     }
 
-    /// Nobody sees it but the sharder. The first one is told, and the first after one that was labelled.
+    /// Nobody sees it but the sharder. In an outage that is all of them: the log names one of a resource.
     fn left(&self, Target { resource, namespace, name }: &Target, judge: &Judge, why: &str) {
         judge.asker.metrics.unlabelled("left");
-        if !self.told.swap(true, Ordering::Relaxed) {
-            tracing::warn!(%resource, namespace, name, why, "a child has no label, so its controller does not see it; others may have none too");
-        }
+        tracing::warn!(
+            %resource, child = name, in_namespace = namespace, why,
+            "a child has no label, so its controller does not see it; others may have none too"
+        );
     }
 }
 

@@ -27,6 +27,8 @@ enum Answer {
     Events(Vec<Value>),
     /// Events, and then silence.
     Open(Vec<Value>),
+    /// The same, and an end after more than a minute.
+    Late(Vec<Value>),
     Json(Value),
     Refused(u16),
 }
@@ -82,15 +84,17 @@ async fn run_with(
         let answer = script.lock().pop_front();
         async move {
             let text = |events: Vec<Value>| events.iter().map(|event| format!("{event}\n")).collect::<String>();
-            let (code, text, is_open) = match answer {
+            let (code, text, open_for) = match answer {
                 None => pending().await,
-                Some(Answer::Events(events)) => (200, text(events), false),
-                Some(Answer::Open(events)) => (200, text(events), true),
-                Some(Answer::Json(json)) => (200, json.to_string(), false),
-                Some(Answer::Refused(code)) => (code, failure(code).to_string(), false),
+                Some(Answer::Events(events)) => (200, text(events), Duration::ZERO),
+                Some(Answer::Open(events)) => (200, text(events), Duration::MAX),
+                Some(Answer::Late(events)) => (200, text(events), Duration::from_secs(75)),
+                Some(Answer::Json(json)) => (200, json.to_string(), Duration::ZERO),
+                Some(Answer::Refused(code)) => (code, failure(code).to_string(), Duration::ZERO),
             };
             let frames = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from(text)))]);
-            let frames = if is_open { frames.chain(stream::pending()).boxed() } else { frames.boxed() };
+            let end = stream::once(sleep(open_for)).filter_map(|()| async { None });
+            let frames = frames.chain(end).boxed();
             let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
             *response.status_mut() = StatusCode::from_u16(code).unwrap();
             Ok::<_, Infallible>(response)
@@ -187,6 +191,14 @@ async fn broken_watch_goes_on_without_a_list() {
     let failed = ran.told.lock().failed.clone();
     // It is told to work when it is opened, and when it shows something.
     assert_eq!(failed, [false, false, true, false, true, false, true, false, false]);
+}
+
+/// There was nothing to say.
+#[tokio::test(start_paused = true)]
+async fn watch_that_ends_after_a_silence_has_not_failed() {
+    let ran = run(vec![Answer::Late(vec![bookmark(9, true)]), Answer::Late(Vec::new())]).await;
+    assert!(ran.queries[1..].iter().all(|query| query.contains("resourceVersion=9")), "{:?}", ran.queries);
+    assert!(!ran.told.lock().failed.contains(&true));
 }
 
 #[tokio::test(start_paused = true)]
