@@ -9,6 +9,7 @@ const CBOR: &str = "application/cbor";
 const PREFERRED: &str = "application/cbor, application/json;q=0.9";
 /// An empty map behind the mark of CBOR (RFC 8949, section 3.4.6).
 const EMPTY: &[u8] = b"\xd9\xd9\xf7\xa0";
+
 /// Started by the first case that needs it.
 static OTHER: OnceCell<AnotherApiServer> = OnceCell::const_new();
 
