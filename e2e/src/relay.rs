@@ -79,6 +79,8 @@ pub struct Relay {
     _connections: DropGuard,
 }
 
+type StandIn = dyn Fn(&Parts) -> Option<Response<Passing>> + Send + Sync;
+
 /// What came, and what becomes of what comes.
 #[derive(Default)]
 struct Rules {
@@ -90,7 +92,7 @@ struct Rules {
     /// The resource, as a part of the path, and what becomes of requests for it.
     hindrance: Mutex<Option<(String, Hindrance)>>,
     /// Who is asked before the API server; none where the API server is to answer.
-    stand_in: Mutex<Option<Arc<dyn Fn(&Parts) -> Option<Response<Passing>> + Send + Sync>>>,
+    stand_in: Mutex<Option<Arc<StandIn>>>,
 }
 
 /// What becomes of requests with one mark.

@@ -23,6 +23,10 @@ use std::{
     time::Duration,
 };
 
+use anyhow::{Context as _, anyhow};
+use ringside_ring::{Ring, RingKind, RingLabels, RingName, cluster_ring::Fence};
+use tokio_util::task::AbortOnDropHandle;
+
 pub use self::{
     kubelet::Ended,
     monitor::Monitor,
@@ -31,12 +35,8 @@ pub use self::{
     shard::Shard,
     sharder::{Return, Sharder},
 };
-pub(crate) use self::{operator::OPERATOR, probe::until_ready};
-use anyhow::{Context as _, anyhow};
-use ringside_ring::{Ring, RingKind, RingLabels, RingName, cluster_ring::Fence};
-use tokio_util::task::AbortOnDropHandle;
-
 use self::{operator::Lone, plane::Place};
+pub(crate) use self::{operator::OPERATOR, probe::until_ready};
 use crate::{
     audit,
     checker::{Report, Verdict, Writes},
