@@ -13,7 +13,7 @@ use tar::{Builder, Header};
 /// So that the same program makes the same image.
 const EPOCH: u64 = 0;
 
-/// An image that holds one program and nothing else, as the Dockerfile makes them.
+/// An image that holds one program and nothing else, as the Dockerfiles make them.
 pub(super) struct Image {
     /// What manifests call it. containerd wants the name in full.
     pub(super) reference: String,
