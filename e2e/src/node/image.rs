@@ -16,7 +16,7 @@ const EPOCH: u64 = 0;
 const CONFIG: &str = "config.json";
 const LAYER: &str = "layer.tar";
 
-/// An image that holds one program and nothing else, as the Dockerfile makes them.
+/// An image that holds one program and nothing else, as the Dockerfiles make them.
 pub(super) struct Image {
     /// What manifests call it. containerd wants the name in full.
     pub(super) reference: String,

@@ -11,7 +11,7 @@ use crate::{
 /// What test pods run: many small programs in one, see `e2e/guest`.
 pub const GUEST: &str = "guest:1";
 
-/// The user in our Dockerfile.
+/// The user in our Dockerfiles.
 const NONROOT: &str = "65532:65532";
 
 /// An image as a file.

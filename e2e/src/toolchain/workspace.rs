@@ -52,8 +52,8 @@ fn once<T: Clone>(built: &Mutex<Option<T>>, build: impl FnOnce() -> anyhow::Resu
 
 /// Builds proxy, sharder and the command static and without debug info, as an image without files needs them.
 ///
-/// All are the linker's matter, so all but the last step is shared with [`ringside`]. The Dockerfile shares with no other
-/// build, and uses the profile `dist`.
+/// All are the linker's matter, so all but the last step is shared with [`ringside`]. The Dockerfiles share with no
+/// other build, and use the profile `dist`.
 pub fn ringside_static(environment: &Environment) -> anyhow::Result<RingsidePrograms> {
     need::ask("images of ringside")?;
     say(format_args!("building ringside-proxy and ringside-sharder for their images"));

@@ -1,4 +1,4 @@
-//! What is delivered for monitoring in `deploy/monitoring`, judged by Prometheus's own tool and by the API server.
+//! What is delivered for monitoring in `deploy/monitoring`, judged by Prometheus's own tool.
 
 use std::{
     fmt::Write as _,
@@ -7,21 +7,16 @@ use std::{
     process::Command,
 };
 
-use kube::{Client, api::PostParams, core::ObjectMeta};
-use ringside_e2e::{case, live::Group, manifests, toolchain::Environment};
+use ringside_e2e::{case, live::Group, toolchain::Environment};
 use serde_json::Value;
-
-use crate::planes::{Keeps, plane};
 
 /// The cases.
 pub(crate) fn group() -> Group {
-    let promtool = [
+    let cases = vec![
         case!(the_alerts_come_when_they_should_and_not_otherwise),
         case!(every_query_of_the_dashboard_can_be_evaluated),
     ];
-    let mut cases: Vec<_> = promtool.into_iter().map(|case| case.unless(without_promtool)).collect();
-    cases.push(case!(the_prometheus_operator_takes_its_objects));
-    Group::new("alerts", cases)
+    Group::new("alerts", cases.into_iter().map(|case| case.unless(without_promtool)).collect())
 }
 
 fn without_promtool() -> Option<String> {
@@ -71,37 +66,4 @@ async fn every_query_of_the_dashboard_can_be_evaluated() {
     let judged = promtool("check", file.clone()).await;
     fs::remove_file(file).unwrap();
     judged.unwrap();
-}
-
-/// By the published definitions: the API server refuses a field that they do not have.
-async fn the_prometheus_operator_takes_its_objects() {
-    let plane = plane(Keeps::Both).await;
-    let client = plane.control_plane().client();
-    let definitions = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/prometheus-operator.yaml");
-    manifests::apply(&client, &manifests::read(&definitions).unwrap()).await.unwrap();
-    for resource in ["podmonitors", "prometheusrules"] {
-        manifests::served(&client, &format!("{resource}.monitoring.coreos.com")).await.unwrap();
-    }
-    ensure_namespace(&client, "ringside-system").await;
-    for file in ["podmonitor.yaml", "prometheusrule.yaml"] {
-        let objects = manifests::read(&delivered(file)).unwrap();
-        manifests::apply(&client, &objects).await.unwrap();
-        // A field that there is not, as a slip of the pen is.
-        let mut wrong = objects;
-        wrong[0].data["spec"]["slip"] = true.into();
-        let refused = manifests::apply(&client, &wrong).await.unwrap_err().to_string();
-        assert!(refused.contains("slip"), "{refused}");
-    }
-}
-
-async fn ensure_namespace(client: &Client, name: &str) {
-    let namespace = k8s_openapi::api::core::v1::Namespace {
-        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
-        ..Default::default()
-    };
-    match kube::Api::all(client.clone()).create(&PostParams::default(), &namespace).await {
-        Ok(_) => {}
-        Err(kube::Error::Api(status)) if status.code == 409 => {}
-        Err(error) => panic!("{error}"),
-    }
 }

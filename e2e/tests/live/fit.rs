@@ -1,7 +1,5 @@
 //! `ringside check` and `ringside ring init`, for controllers in a cluster: what is found, and what is drafted.
 
-use std::process::{Command, Output};
-
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Client, ResourceExt as _,
@@ -11,12 +9,14 @@ use ringside_e2e::{
     case,
     live::Group,
     manifests::{apply, parse},
-    toolchain::{self, built},
     website::{Website, child},
 };
 use ringside_ring::ClusterRing;
 
-use crate::planes::{Keeps, plane};
+use crate::{
+    command::ringside,
+    planes::{Keeps, plane},
+};
 
 const NAMESPACE: &str = "fit";
 
@@ -86,17 +86,7 @@ async fn copied_labels(client: &Client) {
 
 async fn a_controller_in_the_cluster_is_judged_and_gets_a_ring() {
     let plane = plane(Keeps::Nothing).await;
-    let client = plane.control_plane().client();
-    let kubeconfig = plane.control_plane().kubeconfig_path();
-    let program = built(toolchain::ringside).await.unwrap().cli;
-    let ringside = async |arguments: &[&str]| {
-        let mut command = Command::new(&program);
-        command.args(arguments).env("KUBECONFIG", &kubeconfig);
-        let Output { status, stdout, stderr } =
-            tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-        let text = format!("{}{}", String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
-        (status.code().unwrap(), text)
-    };
+    let (client, kubeconfig) = (plane.control_plane().client(), plane.control_plane().kubeconfig_path());
     let namespace = parse("{apiVersion: v1, kind: Namespace, metadata: {name: fit}}").unwrap();
     apply(&client, &namespace).await.unwrap();
     let maps = r#"{apiGroups: [""], resources: [configmaps], verbs: [get, list, watch, create]}"#;
@@ -105,29 +95,26 @@ async fn a_controller_in_the_cluster_is_judged_and_gets_a_ring() {
     apply(&client, &controller("bad", ", hostNetwork: true", deployments)).await.unwrap();
     copied_labels(&client).await;
 
-    let (code, text) = ringside(&["check", "fit/good"]).await;
-    assert_eq!(code, 0, "{text}");
-    assert!(text.contains("√ R01 elects a leader") && text.contains("fit/good: fit; "), "{text}");
-    assert!(!text.contains("not looked at"), "{text}");
-    let (code, text) = ringside(&["check", "-n", "fit", "bad"]).await;
-    assert_eq!(code, 2, "{text}");
-    assert!(text.contains("× R05 ") && text.contains("label team of Website fit/red"), "{text}");
-    assert!(text.contains("fit/bad: not fit until R05, R14 is solved"), "{text}");
-    let (code, text) = ringside(&["check", "fit/bad", "--accept=r05,R14", "-o", "json"]).await;
-    assert_eq!(code, 0, "{text}");
-    let (code, text) = ringside(&["check", "fit/none"]).await;
-    assert_eq!(code, 1, "{text}");
-    assert!(text.contains("there is no Deployment fit/none: `kubectl get deployments -A`"), "{text}");
-
+    let judged = [
+        ("fit/good", 0, &["√ R01 elects a leader", "fit/good: fit; "][..]),
+        ("-n fit bad", 2, &["× R05 ", "label team of Website fit/red", "fit/bad: not fit until R05, R14 is solved"]),
+        ("fit/bad --accept=r05,R14 -o json", 0, &[]),
+        ("fit/none", 1, &["there is no Deployment fit/none: `kubectl get deployments -A`"]),
+    ];
+    for (arguments, expected, parts) in judged {
+        let arguments: Vec<_> = ["check"].into_iter().chain(arguments.split(' ')).collect();
+        let (code, text) = ringside(&kubeconfig, &arguments).await;
+        assert!(code == expected && parts.iter().all(|part| text.contains(part)), "{code}: {text}");
+        assert!(!text.contains("not looked at"), "{text}");
+    }
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     for (name, resource) in [("good", "configmaps"), ("bad", "deployments")] {
-        let (code, text) = ringside(&["ring", "init", &format!("fit/{name}"), "--name=fit"]).await;
+        let (code, text) = ringside(&kubeconfig, &["ring", "init", &format!("fit/{name}"), "--name=fit"]).await;
         assert_eq!(code, 0, "{text}");
         let drafted = parse(&text).unwrap();
         let ring: ClusterRing = serde_json::from_value(serde_json::to_value(&drafted[0]).unwrap()).unwrap();
-        assert_eq!(ring.spec.resources[0].resource, "websites", "{text}");
-        assert_eq!(ring.spec.resources[0].controlled_resources[0].resource, resource, "{text}");
-        let rings: Api<ClusterRing> = Api::all(client.clone());
-        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        rings.create(&dry_run, &ring).await.unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let [main] = &ring.spec.resources[..] else { panic!("{text}") };
+        assert_eq!((&*main.resource, &*main.controlled_resources[0].resource), ("websites", resource), "{text}");
+        Api::<ClusterRing>::all(client.clone()).create(&dry_run, &ring).await.unwrap();
     }
 }

@@ -2,33 +2,30 @@
 
 use std::{path::Path, time::Duration};
 
-use clap::Parser as _;
 use k8s_openapi::api::{
-    admissionregistration::v1::{
-        MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
-    },
+    admissionregistration::v1::ValidatingAdmissionPolicyBinding,
     apps::v1::Deployment,
-    authentication::v1::TokenRequest,
-    core::v1::{Namespace, Pod, ServiceAccount},
+    core::v1::{Namespace, Pod},
     rbac::v1::RoleBinding,
 };
 use kube::{
-    Api, Client, ResourceExt as _,
+    Api, ResourceExt as _,
     api::{ListParams, Patch, PatchParams, PostParams},
     core::{ApiResource, DynamicObject},
 };
-use ringside_cli::{command::Line, exit::Exit};
 use ringside_e2e::{
     case,
-    control_plane::client_of,
     eventually::eventually,
     live::Group,
     manifests,
-    system::{NAMESPACE, SHARDER_USER, Settings, System},
+    system::{NAMESPACE, Settings, System},
 };
 use serde_json::{Value, json};
 
-use crate::planes::{Keeps, plane};
+use crate::{
+    command::ringside,
+    planes::{Keeps, plane},
+};
 
 /// The cases.
 pub(crate) fn group() -> Group {
@@ -38,30 +35,22 @@ pub(crate) fn group() -> Group {
             case!(published_controllers_are_accepted_with_the_proxy).works(),
             case!(workload_is_injected_and_given_back),
             case!(pods_get_the_proxy_at_their_creation),
-            case!(guard_lets_the_sharder_write_injectors_that_lead_to_it_alone),
         ],
     )
 }
 
 /// Enough for a machine that runs other tests beside.
 const DEADLINE: Duration = Duration::from_secs(60);
-const INJECTORS: [&str; 2] = ["ringside-injector", "ringside-injector-namespaces"];
-
-/// What `ringside` says, and how it ends.
-async fn ringside(arguments: &[&str]) -> anyhow::Result<(String, Exit)> {
-    let said = Line::try_parse_from([&["ringside"], arguments].concat())?.run().await?;
-    Ok((said.text, said.exit))
-}
 
 async fn published_controllers_are_accepted_with_the_proxy() {
     let plane = plane(Keeps::Both).await;
-    let client = plane.control_plane().client();
+    let (client, kubeconfig) = (plane.control_plane().client(), plane.control_plane().kubeconfig_path());
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/manifests");
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let file = entry.unwrap().path();
-        let (text, _) = ringside(&["inject", "--ring=websites", "-f", file.to_str().unwrap()]).await.unwrap();
+        let (_, text) = ringside(&kubeconfig, &["inject", "--ring=websites", "-f", file.to_str().unwrap()]).await;
         let mut deployments: Vec<DynamicObject> = manifests::parse(&text).unwrap();
         deployments.retain(|object| object.types.as_ref().is_some_and(|types| types.kind == "Deployment"));
         let [deployment] = &mut deployments[..] else { panic!("{}", file.display()) };
@@ -92,16 +81,19 @@ async fn workload_is_injected_and_given_back() {
 
     let kubeconfig = system.control_plane().kubeconfig_path();
     let workload = format!("{namespace}/manager");
-    let options = ["--kubeconfig", kubeconfig.to_str().unwrap(), &workload];
-    let inject = [&["inject", "--ring=inject", "--with-rbac"], &options[..]].concat();
-    let (text, exit) = ringside(&[&inject[..], &["--dry-run=server"]].concat()).await.unwrap();
-    println!("{text}");
-    assert!(exit == Exit::Good && text.ends_with("was not changed (dry run)"), "{text}");
+    let types = async |command: &str, expected: i32| {
+        let words: Vec<_> = command.split_whitespace().chain([&*workload]).collect();
+        let (code, text) = ringside(&kubeconfig, &words).await;
+        assert_eq!(code, expected, "{text}");
+        text.trim_end().to_owned()
+    };
+    let text = types("inject --ring=inject --with-rbac --dry-run=server", 0).await;
+    assert!(text.ends_with("was not changed (dry run)"), "{text}");
     assert!(text.contains("+ initContainers[0] ringside-proxy\n") && text.contains("+ permissions: "), "{text}");
     assert_eq!(template(api.get("manager").await.unwrap()), template(before.clone()), "nothing was written");
 
-    let (text, _) = ringside(&inject).await.unwrap();
-    assert!(text.ends_with(&format!("Deployment {namespace}/manager changed")), "{text}");
+    let text = types("inject --ring=inject --with-rbac", 0).await;
+    assert!(text.ends_with(&format!("Deployment {workload} changed")), "{text}");
     let injected = api.get("manager").await.unwrap();
     assert_eq!(injected.metadata.generation, Some(2));
     let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), &namespace);
@@ -110,27 +102,22 @@ async fn workload_is_injected_and_given_back() {
     for account in ["manager", "website-controller"] {
         assert!(subjects.iter().any(|one| one.name == account), "{account}: another workload's stays bound");
     }
-    let (text, _) = ringside(&inject).await.unwrap();
-    assert!(text.ends_with("is as it should be"), "{text}");
+    assert!(types("inject --ring=inject --with-rbac", 0).await.ends_with("is as it should be"));
     assert_eq!(api.get("manager").await.unwrap().metadata.generation, Some(2), "no pod is replaced");
 
     // Another tool's is left to that.
     let helm = json!({"metadata": {"annotations": {"meta.helm.sh/release-name": "web"}}});
     // Which is a generation of its own: those of Deployments count their annotations.
     let theirs = api.patch("manager", &PatchParams::default(), &Patch::Merge(helm)).await.unwrap();
-    let uninject = [&["uninject"], &options[..]].concat();
-    let (text, exit) = ringside(&uninject).await.unwrap();
-    assert!(exit == Exit::Unhealthy && text.contains("managed by Helm release \"web\""), "{text}");
+    assert!(types("uninject", 2).await.contains("managed by Helm release \"web\""));
     assert_eq!(api.get("manager").await.unwrap().metadata.generation, theirs.metadata.generation);
-    let (text, exit) = ringside(&[&uninject[..], &["--force"]].concat()).await.unwrap();
-    assert!(exit == Exit::Good && text.ends_with("changed"), "{text}");
+    assert!(types("uninject --force", 0).await.ends_with("changed"));
     assert_eq!(template(api.get("manager").await.unwrap()), template(before));
-    let (text, exit) = ringside(&[&uninject[..], &["--force"]].concat()).await.unwrap();
-    assert!(exit == Exit::Good && text.ends_with("has no sidecar of `ringside inject`"), "it is done: {text}");
+    assert!(types("uninject --force", 0).await.ends_with("has no sidecar of `ringside inject`"), "it is done");
 }
 
-fn pod(name: &str, labels: &Value, annotations: &Value) -> Pod {
-    let pod = json!({"metadata": {"name": name, "labels": labels, "annotations": annotations},
+fn pod(name: &str, labels: &Value) -> Pod {
+    let pod = json!({"metadata": {"name": name, "labels": labels},
         "spec": {"containers": [{"name": "manager", "image": "m"}]}});
     serde_json::from_value(pod).unwrap()
 }
@@ -149,7 +136,7 @@ async fn pods_get_the_proxy_at_their_creation() {
     system.start_sharders(1).await.unwrap();
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    let (none, labelled) = (json!({}), json!({"ringside.dev/inject": "websites"}));
+    let labelled = json!({"ringside.dev/inject": "websites"});
     let is_injected = |pod: &Pod| pod.annotations().contains_key("ringside.dev/injected");
     let until = async |what: &str, pod: &Pod| {
         eventually(what, DEADLINE, || async {
@@ -161,9 +148,9 @@ async fn pods_get_the_proxy_at_their_creation() {
         .await
         .unwrap();
     };
-    until("a pod that asks for it gets the proxy", &pod("early", &labelled, &none)).await;
+    until("a pod that asks for it gets the proxy", &pod("early", &labelled)).await;
 
-    let made = pods.create(&PostParams::default(), &pod("manager-0", &labelled, &none)).await.unwrap();
+    let made = pods.create(&PostParams::default(), &pod("manager-0", &labelled)).await.unwrap();
     let made = serde_json::to_value(made).unwrap();
     let proxy = &made["spec"]["initContainers"][0];
     assert_eq!((&proxy["name"], &proxy["restartPolicy"]), (&json!("ringside-proxy"), &json!("Always")));
@@ -178,11 +165,8 @@ async fn pods_get_the_proxy_at_their_creation() {
         "{of_token}"
     );
 
-    let other = pod("other", &none, &none);
+    let other = pod("other", &json!({}));
     assert!(!is_injected(&pods.create(&dry_run, &other).await.unwrap()), "nobody asked");
-    let wrong = pod("wrong", &labelled, &json!({"ringside.dev/containers": "controller"}));
-    let refused = pods.create(&dry_run, &wrong).await.unwrap_err().to_string();
-    assert!(refused.contains("can't add the proxy of ring 'websites': it has no container 'controller'"), "{refused}");
 
     // By the namespace, for the pods of an account.
     let namespaces: Api<Namespace> = Api::all(client.clone());
@@ -190,66 +174,7 @@ async fn pods_get_the_proxy_at_their_creation() {
         "annotations": {"ringside.dev/rings": "default=websites"}}});
     namespaces.patch(NAMESPACE, &PatchParams::default(), &Patch::Merge(asks)).await.unwrap();
     until("a pod whose namespace asks for it gets the proxy", &other).await;
-    let without = pod("without", &json!({"ringside.dev/inject": "disabled"}), &none);
+    let without = pod("without", &json!({"ringside.dev/inject": "disabled"}));
     assert!(!is_injected(&pods.create(&dry_run, &without).await.unwrap()));
     system.check().unwrap();
-}
-
-/// The sharder's account, as who has its token.
-async fn as_sharder(system: &System, namespace: &str) -> Client {
-    let plane = system.control_plane();
-    let accounts: Api<ServiceAccount> = Api::namespaced(plane.client(), namespace);
-    let request = (PostParams::default(), TokenRequest::default());
-    let answer = accounts.create_token_request("ringside-sharder", &request.0, &request.1).await.unwrap();
-    let kubeconfig = system.dir().join("sharder.kubeconfig");
-    plane.write_kubeconfig(&kubeconfig, &answer.status.unwrap().token, namespace).unwrap();
-    client_of(&kubeconfig).await.unwrap()
-}
-
-async fn guard_lets_the_sharder_write_injectors_that_lead_to_it_alone() {
-    let system = System::start(Settings::default()).await.unwrap();
-    let admin = system.control_plane().client();
-    let namespace = SHARDER_USER.split(':').nth(2).unwrap();
-    let sharder = as_sharder(&system, namespace).await;
-    let configurations: Api<MutatingWebhookConfiguration> = Api::all(sharder);
-    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    let write = async |name: &str, client_config: Value| {
-        let labels = json!({"app.kubernetes.io/managed-by": "ringside-sharder"});
-        let rules =
-            json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]);
-        let configuration = json!({"metadata": {"name": name, "labels": labels}, "webhooks": [{"name": "inject.ringside.dev",
-            "clientConfig": client_config, "rules": rules, "sideEffects": "None", "admissionReviewVersions": ["v1"]}]});
-        configurations
-            .create(&dry_run, &serde_json::from_value(configuration).unwrap())
-            .await
-            .map_err(|error| error.to_string())
-    };
-    let own = json!({"service": {"namespace": namespace, "name": "ringside-sharder", "path": "/inject"}});
-    let refused = |written: Result<MutatingWebhookConfiguration, String>| {
-        written.is_err_and(|error| error.contains("the sharder creates no webhooks but its own"))
-    };
-    eventually("without the component it writes none", DEADLINE, || async {
-        if refused(write(INJECTORS[0], own.clone()).await) { Ok(()) } else { Err("it was written".to_owned()) }
-    })
-    .await
-    .unwrap();
-
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/kustomize/components/injector/guard.yaml");
-    let text = std::fs::read_to_string(file).unwrap().replace("ringside-system", namespace);
-    let patch: Value = serde_saphyr::from_str(&text).unwrap();
-    let policies: Api<ValidatingAdmissionPolicy> = Api::all(admin);
-    let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
-    policies.patch("ringside-sharder-guard", &PatchParams::default(), &patch).await.unwrap();
-    for name in INJECTORS {
-        let written = || async { write(name, own.clone()).await.map(drop) };
-        eventually("with it the sharder writes them", DEADLINE, written).await.unwrap();
-    }
-    for (name, client_config) in [
-        (INJECTORS[0], json!({"url": "https://elsewhere.example"})),
-        (INJECTORS[1], json!({"service": {"namespace": "default", "name": "ringside-sharder"}})),
-        (INJECTORS[1], json!({"service": {"namespace": namespace, "name": "another"}})),
-        ("another", own.clone()),
-    ] {
-        assert!(refused(write(name, client_config.clone()).await), "{name} {client_config}");
-    }
 }

@@ -1,12 +1,12 @@
-//! Chart and overlays on a real API server: each object is accepted, and Pod Security `restricted` admits the sharder.
+//! Manifests and chart on a real API server: each object is accepted, and Pod Security `restricted` admits the sharder.
 
-use std::{collections::BTreeMap, process::Command};
+use std::{collections::BTreeMap, path::Path, process::Command};
 
 use k8s_openapi::{
     ByteString,
     api::{
         apps::v1::Deployment,
-        core::v1::{Namespace, Pod, Secret, ServiceAccount},
+        core::v1::{Pod, Secret},
     },
 };
 use kube::{
@@ -29,72 +29,77 @@ use crate::planes::{Keeps, plane};
 
 /// The cases.
 pub(crate) fn group() -> Group {
-    let accepted = case!(each_object_of_the_chart_is_accepted).works();
+    let helm = "a build of Helm";
     Group::new(
         "install",
         vec![
-            case!(release_is_upgraded_and_rolled_back_and_leaves_nothing),
-            accepted,
-            case!(restricted_pod_security_admits_the_sharder),
+            case!(each_manifest_is_accepted),
+            case!(each_object_of_the_chart_is_accepted).works().costs(helm),
+            case!(release_is_upgraded_and_rolled_back_and_leaves_nothing).costs(helm),
         ],
     )
 }
 
-/// Makes the namespace for a release, with the account that its pods run as.
-async fn namespace(client: &Client, name: &str, level: &str) {
-    let labels = json!({"pod-security.kubernetes.io/enforce": level});
-    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap();
-    Api::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
-    let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": "ringside-sharder"}})).unwrap();
-    Api::namespaced(client.clone(), name).create(&PostParams::default(), &account).await.unwrap();
+/// Has the API server judge an object, which it does not store. With a field that is not known it is refused, too.
+async fn judge(client: &Client, object: &DynamicObject) -> kube::Result<DynamicObject> {
+    let mut dry_run = PatchParams::apply("helm").force().dry_run();
+    dry_run.field_validation = Some(ValidationDirective::Strict);
+    let api = manifests::api_for(client, object).await.unwrap();
+    api.patch(&object.name_any(), &dry_run, &Patch::Apply(object)).await
 }
 
-/// Renders an overlay's values for a namespace.
-async fn rendered(chart: &Chart, namespace: &'static str, overlay: String) -> Vec<DynamicObject> {
-    let chart = chart.clone();
-    let more = "--set=networkPolicy.enabled=true,injector.enabled=true,monitoring.dashboard.enabled=true";
-    let render = move || chart.objects(namespace, &[&chart.values_of(&overlay), more]);
-    tokio::task::spawn_blocking(render).await.unwrap().unwrap()
+/// Fails unless the API server takes the objects, and Pod Security the sharder's pods, but for those with the node's network.
+async fn accepted(client: &Client, objects: &[DynamicObject]) {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), SHARDER_NAMESPACE);
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    for object in objects {
+        let made = judge(client, object).await;
+        made.unwrap_or_else(|error| panic!("{:?} {}: {error}", object.types, object.name_any()));
+        let Some(spec) = object.data.pointer("/spec/template/spec") else { continue };
+        let pod = json!({"metadata": {"name": "sharder"}, "spec": spec});
+        let made = pods.create(&dry_run, &serde_json::from_value(pod).unwrap()).await;
+        match made {
+            Err(refused) if spec["hostNetwork"] == json!(true) => {
+                assert!(refused.to_string().contains("host namespaces (hostNetwork=true)"), "{refused}");
+            }
+            made => assert!(made.is_ok() && spec["hostNetwork"].is_null(), "{made:?}"),
+        }
+    }
+}
+
+/// The default overlay and the components beside it, without what their patches change. For monitoring by the definitions that
+/// the Prometheus Operator has published. What the chart makes is the same (`e2e/tests/deploy.rs`).
+async fn each_manifest_is_accepted() {
+    let plane = plane(Keeps::Both).await;
+    let client = plane.control_plane().client();
+    let definitions = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/prometheus-operator.yaml");
+    manifests::apply(&client, &manifests::read(&definitions).unwrap()).await.unwrap();
+    for resource in ["podmonitors", "prometheusrules"] {
+        manifests::served(&client, &format!("{resource}.monitoring.coreos.com")).await.unwrap();
+    }
+    let components = ["controller-rings", "networkpolicy", "podmonitor", "rules"].map(|it| format!("components/{it}"));
+    for folder in components.iter().map(String::as_str).chain(["overlays/default"]) {
+        let objects = manifests::read_folder(&deploy(&format!("kustomize/{folder}"))).unwrap();
+        assert!(!objects.is_empty(), "{folder}");
+        accepted(&client, &objects).await;
+        // A field that there is not, as a slip of the pen is.
+        for mut wrong in objects.into_iter().filter(|object| object.data.get("spec").is_some()) {
+            wrong.data["spec"]["slip"] = true.into();
+            let refused = judge(&client, &wrong).await.unwrap_err().to_string();
+            assert!(refused.contains("slip"), "{folder}: {refused}");
+        }
+    }
 }
 
 async fn each_object_of_the_chart_is_accepted() {
     let (plane, chart) = (plane(Keeps::Both).await, built(Chart::find).await.unwrap());
-    let client = plane.control_plane().client();
-    namespace(&client, "accepted", "restricted").await;
-    // With a field that is not known it would be refused, too.
-    let mut dry_run = PatchParams::apply("helm").force().dry_run();
-    dry_run.field_validation = Some(ValidationDirective::Strict);
     for overlay in overlays().unwrap() {
-        let objects = rendered(&chart, "accepted", overlay).await;
+        let chart = chart.clone();
+        let more = "--set=networkPolicy.enabled=true,injector.enabled=true,monitoring.dashboard.enabled=true";
+        let render = move || chart.objects(SHARDER_NAMESPACE, &[&chart.values_of(&overlay), more]);
+        let objects = tokio::task::spawn_blocking(render).await.unwrap().unwrap();
         assert!(objects.len() > 15, "{}", objects.len());
-        for object in objects {
-            let api = manifests::api_for(&client, &object).await.unwrap();
-            let made = api.patch(&object.name_any(), &dry_run, &Patch::Apply(&object)).await;
-            made.unwrap_or_else(|error| panic!("{:?} {}: {error}", object.types, object.name_any()));
-        }
-    }
-    let pods: Api<Pod> = Api::namespaced(client, "accepted");
-    assert!(pods.list(&ListParams::default()).await.unwrap().items.is_empty(), "a dry run makes nothing");
-}
-
-async fn restricted_pod_security_admits_the_sharder() {
-    let (plane, chart) = (plane(Keeps::Both).await, built(Chart::find).await.unwrap());
-    let client = plane.control_plane().client();
-    namespace(&client, "restricted", "restricted").await;
-    let pods: Api<Pod> = Api::namespaced(client, "restricted");
-    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    for overlay in overlays().unwrap() {
-        let objects = rendered(&chart, "restricted", overlay.clone()).await;
-        let deployment = objects.iter().find(|object| object.types.as_ref().unwrap().kind == "Deployment").unwrap();
-        let spec = &deployment.data["spec"]["template"]["spec"];
-        let pod = json!({"metadata": {"name": overlay}, "spec": spec});
-        let made = pods.create(&dry_run, &serde_json::from_value(pod).unwrap()).await;
-        if spec["hostNetwork"] == json!(true) {
-            let refused = made.unwrap_err().to_string();
-            assert!(refused.contains("host namespaces (hostNetwork=true)"), "{refused}");
-        } else {
-            made.unwrap_or_else(|error| panic!("{overlay}: {error}"));
-        }
+        accepted(&plane.control_plane().client(), &objects).await;
     }
 }
 
@@ -130,10 +135,8 @@ impl Release {
         let client = self.control_plane.client();
         let discovery = Discovery::new(client.clone()).run().await.unwrap();
         let mut found = Vec::new();
-        for (resource, capabilities) in discovery.groups().flat_map(ApiGroup::recommended_resources) {
-            if !capabilities.supports_operation(verbs::LIST) {
-                continue;
-            }
+        let resources = discovery.groups().flat_map(ApiGroup::recommended_resources);
+        for (resource, _) in resources.filter(|(_, capabilities)| capabilities.supports_operation(verbs::LIST)) {
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
             for label in ["app.kubernetes.io/part-of=ringside", "app.kubernetes.io/managed-by=Helm", "owner=helm"] {
                 let listed = api.list_metadata(&ListParams::default().labels(label)).await.unwrap().items;

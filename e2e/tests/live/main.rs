@@ -8,6 +8,7 @@ mod api_server_fence;
 mod at_rest;
 mod before_you_shard;
 mod chaos;
+mod command;
 mod compatibility;
 mod contract;
 mod control_plane;
@@ -38,7 +39,6 @@ mod situations;
 mod watch_bytes;
 mod ways_in;
 mod webhook;
-mod weights;
 
 use std::process::ExitCode;
 
@@ -57,7 +57,6 @@ fn main() -> ExitCode {
         situations::group(),
         membership::group(),
         plan::group(),
-        weights::group(),
         sharing::group(),
         interoperation::group(),
         api_server_fence::group(),

@@ -1,44 +1,38 @@
-//! `ringside plan`: what it says is what the sharder then does, and it writes nothing.
+//! `ringside plan`: what it says is what the sharder then does, and it writes nothing. Shards have weights, said by themselves or
+//! by a person who annotates their Leases.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    process::{Command, Output},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt::Debug, path::Path, time::Duration};
 
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::{coordination::v1::Lease, events::v1::Event};
 use kube::{
-    Api, ResourceExt as _,
+    Api,
     api::{ListParams, Patch, PatchParams},
 };
-use ringside_e2e::{case, live::Group};
 use ringside_e2e::{
+    case,
     eventually::eventually,
+    live::Group,
     manifests::{apply, parse, read},
     shard_identity::ShardIdentity,
     system::{NAMESPACE, Return, Settings, System},
-    toolchain::{self, built},
     website::Website,
     workload::Workload,
 };
-use ringside_ring::{ClusterRing, RingLabels, labels::LEASE_STATE};
+use ringside_ring::{ClusterRing, cluster_ring::ClusterRingStatus, labels::LEASE_WEIGHT};
 use serde_json::{Value, json};
+
+use crate::command::ringside;
 
 /// The cases.
 pub(crate) fn group() -> Group {
-    Group::new(
-        "plan",
-        vec![
-            case!(what_is_planned_is_what_comes_about).works(),
-            case!(what_goes_past_a_late_shard_is_planned_so).works(),
-            case!(what_leaves_the_ring_is_planned_too).works(),
-        ],
-    )
+    Group::new("plan", vec![case!(changes_of_shards_and_weights_come_about_as_planned).works()])
 }
 
-const OBJECTS: usize = 60;
-const DEADLINE: Duration = Duration::from_secs(60);
+const OBJECTS: usize = 240;
+const DEADLINE: Duration = Duration::from_secs(90);
+
+/// Numbers of objects.
+type Counts = BTreeMap<String, usize>;
 
 /// Somebody who may do what `deploy/plan-role.yaml` says, and read the objects of the ring.
 const PLANNER: &str = r#"
@@ -50,15 +44,8 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: planner-objects}
 rules:
-- apiGroups: [web.example.com]
-  resources: [websites]
-  verbs: [get, list]
-- apiGroups: [networking.k8s.io]
-  resources: [ingresses]
-  verbs: [get, list]
-- apiGroups: [""]
-  resources: [configmaps, secrets]
-  verbs: [list]
+- {apiGroups: [web.example.com], resources: [websites], verbs: [get, list]}
+- {apiGroups: [""], resources: [configmaps, secrets], verbs: [list]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -73,10 +60,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: ringside
 subjects: [{kind: ServiceAccount, name: planner, namespace: default}]
 "#;
 
-struct Planner {
-    program: PathBuf,
-    identity: ShardIdentity,
-}
+struct Planner(ShardIdentity);
 
 impl Planner {
     async fn new(system: &System) -> Self {
@@ -84,48 +68,35 @@ impl Planner {
         let role = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/plan-role.yaml");
         apply(&client, &read(&role).unwrap()).await.unwrap();
         apply(&client, &parse(PLANNER).unwrap()).await.unwrap();
-        let identity =
-            ShardIdentity::create(system.control_plane(), NAMESPACE, "planner", "planner", system.dir()).await.unwrap();
-        let programs = built(toolchain::ringside).await.unwrap();
-        Self { program: programs.cli, identity }
+        let plane = system.control_plane();
+        Self(ShardIdentity::create(plane, NAMESPACE, "planner", "planner", system.dir()).await.unwrap())
     }
 
     /// The exit code, and what was printed.
-    async fn run(&self, arguments: &[&str]) -> (i32, String) {
-        let mut command = Command::new(&self.program);
-        command.args(["plan", "websites"]).args(arguments).env("KUBECONFIG", self.identity.kubeconfig());
-        let Output { status, stdout, stderr } =
-            tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-        let text = format!("{}{}", String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
-        (status.code().unwrap(), text)
+    async fn run(&self, ring: &str, arguments: &[&str]) -> (i32, String) {
+        ringside(self.0.kubeconfig(), &[&["plan", ring], arguments].concat()).await
     }
 
-    /// How many objects would lose their labels: after their shard has let go of them, and at once.
-    async fn leaving(&self) -> (u64, u64) {
-        let (code, text) = self.run(&["--output", "json"]).await;
+    /// The objects of each shard as they would be, and how many objects would change, by what happens to them.
+    async fn forecast(&self, arguments: &[&str]) -> (Counts, Counts) {
+        let (code, text) = self.run("websites", &[arguments, &["--output", "json"]].concat()).await;
         assert_eq!(code, 0);
         let plan: Value = serde_json::from_str(&text).unwrap();
-        let going = |how: &str| -> u64 {
-            let changes = plan["changes"].as_array().unwrap().iter().filter(|change| change["how"] == how);
-            changes.map(|change| change["objects"].as_u64().unwrap()).sum()
+        let counts = |list: &str, name: &str, count: &str| {
+            let mut counts = Counts::new();
+            for row in plan[list].as_array().unwrap().iter().filter(|row| row[count] != 0) {
+                let number = usize::try_from(row[count].as_u64().unwrap()).unwrap();
+                *counts.entry(row[name].as_str().unwrap().to_owned()).or_default() += number;
+            }
+            counts
         };
-        assert_eq!(plan["objects"], 0, "none is the ring's");
-        (going("withdrawn"), going("released"))
+        (counts("shards", "name", "then"), counts("changes", "how", "objects"))
     }
 
-    /// The objects of each shard as they would be, and how many would be moved and would follow.
-    async fn forecast(&self, arguments: &[&str]) -> (BTreeMap<String, u64>, u64, u64) {
-        let (code, text) = self.run(&[arguments, &["--output", "json"]].concat()).await;
-        assert_eq!(code, 0);
-        let plan: Value = serde_json::from_str(&text).unwrap();
-        let shards = plan["shards"].as_array().unwrap().iter().filter(|shard| shard["then"] != 0);
-        let shards = shards.map(|it| (it["name"].as_str().unwrap().to_owned(), it["then"].as_u64().unwrap()));
-        let going = |follows: bool| -> u64 {
-            let changes = plan["changes"].as_array().unwrap().iter();
-            let these = changes.filter(|change| (change["how"] == "follows") == follows);
-            these.map(|change| change["objects"].as_u64().unwrap()).sum()
-        };
-        (shards.collect(), going(false), going(true))
+    /// Waits until the shards have what was planned.
+    async fn until_so(&self, system: &System, planned: &Counts) {
+        system.until_owned(planned, DEADLINE).await.unwrap();
+        assert_eq!(self.forecast(&[]).await, (planned.clone(), Counts::new()), "nothing is left to do");
     }
 }
 
@@ -135,129 +106,150 @@ async fn versions(system: &System) -> Vec<Option<String>> {
     all.items.into_iter().map(|website| website.metadata.resource_version).collect()
 }
 
-fn owned(system: &System) -> BTreeMap<String, u64> {
-    system.monitor().picture().owned.into_iter().map(|(shard, objects)| (shard, objects as u64)).collect()
+/// As `kubectl annotate lease shard-1 ringside.dev/weight=…` does; without a weight it takes the annotation off.
+async fn weigh(system: &System, weight: Option<&str>) {
+    let leases: Api<Lease> = Api::namespaced(system.control_plane().client(), NAMESPACE);
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {LEASE_WEIGHT: weight}}}));
+    leases.patch("shard-1", &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// A system of these shards, at rest.
-async fn balanced(settings: Settings, shards: &[&str]) -> System {
+/// Fails unless the objects are shared in these proportions, as far as so few can be.
+#[track_caller]
+fn are_shared(owned: &Counts, weights: [f64; 3]) {
+    let (whole, objects): (f64, _) = (weights.iter().sum(), OBJECTS as f64);
+    for (number, weight) in weights.into_iter().enumerate() {
+        let share = objects * weight / whole;
+        let has = owned.get(&format!("shard-{number}")).copied().unwrap_or_default() as f64;
+        assert!((has - share).abs() <= (share / 2.0).min(objects / whole / 4.0), "{owned:?} {weights:?}");
+    }
+}
+
+/// Waits until the ring's status shows something.
+async fn until_status<T: Debug>(system: &System, what: &str, shows: impl Fn(&ClusterRingStatus) -> Result<(), T>) {
+    let rings: Api<ClusterRing> = Api::all(system.control_plane().client());
+    let shown = eventually(what, DEADLINE, || async {
+        let ring = rings.get("websites").await.map_err(|error| error.to_string())?;
+        shows(&ring.status.unwrap_or_default()).map_err(|seen| format!("{seen:?}"))
+    });
+    shown.await.unwrap();
+}
+
+/// Waits until the ring, which is no less ready, and an Event on it say that a weight is none; so does the log.
+async fn until_told(system: &System) {
+    let names_it = |text: &str| text.contains("'shard-1'") && text.contains("'much' is not a weight");
+    until_status(system, "the ring tells of it", |status| {
+        let is = |type_: &str, value: &str| {
+            status.conditions.iter().find(|one| one.type_ == type_ && one.status == value).map(|one| &*one.message)
+        };
+        let told = is("Ready", "True").and(is("WeightsValid", "False")).is_some_and(names_it);
+        if told { Ok(()) } else { Err(status.conditions.clone()) }
+    })
+    .await;
+    let events: Api<Event> = Api::all(system.control_plane().client());
+    eventually("an Event tells of it", DEADLINE, || async {
+        let all = events.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let notes = all.iter().filter(|event| event.reason.as_deref() == Some("InvalidWeight"));
+        let notes: Vec<_> = notes.filter_map(|event| event.note.as_deref()).collect();
+        if notes.iter().any(|note| names_it(note)) { Ok(()) } else { Err(format!("{notes:?}")) }
+    })
+    .await
+    .unwrap();
+    let log = std::fs::read_to_string(system.sharders().next().unwrap().process().log()).unwrap();
+    let said = |line: &str| line.contains("its weight can't be read") && line.contains("shard-1");
+    assert!(log.lines().any(said), "{log}");
+}
+
+async fn changes_of_shards_and_weights_come_about_as_planned() {
+    // No shard is late on a busy machine.
+    let settings = Settings { lease_duration: Duration::from_secs(30), ..Settings::default() };
     let mut system = System::start(settings).await.unwrap();
     system.start_sharding(1).await.unwrap();
-    for shard in shards {
+    for shard in ["shard-0", "shard-1"] {
         system.add_shard(shard).await.unwrap();
     }
-    system.share_out(&Workload::idle("site", OBJECTS), DEADLINE).await.unwrap();
-    system
-}
-
-async fn what_is_planned_is_what_comes_about() {
-    let mut system = balanced(Settings::default(), &["shard-0", "shard-1"]).await;
+    let (work, interval) = (Duration::from_millis(20), Duration::from_millis(100));
+    let workload = Workload { work, interval, ..Workload::idle("site", OBJECTS) };
+    system.share_out(&workload, DEADLINE).await.unwrap();
     let planner = Planner::new(&system).await;
-    let before = versions(&system).await;
+    let planned = plans(&system, &planner).await;
 
-    let (code, text) = planner.run(&["--exit-code"]).await;
-    assert_eq!(code, 0, "nothing is to be done");
-    assert!(text.contains(&format!("{OBJECTS} objects: {OBJECTS} stay, 0 to be assigned, 0 to be moved")), "{text}");
-    assert_eq!(planner.run(&["--exit-code", "--add-shard=shard-2"]).await.0, 2);
-    assert_eq!(planner.forecast(&[]).await, (owned(&system), 0, 0));
+    let updates = workload.start_updates(&system.control_plane().client());
+    // It says its weight itself.
+    system.add_weighted_shard("shard-2", "2").await.unwrap();
+    planner.until_so(&system, &planned).await;
+    are_shared(&planned, [1.0, 1.0, 2.0]);
+    weights(&system, &planner).await;
+    planner.until_so(&system, &planned).await;
+    updates.stop().await.unwrap();
+    system.until_all_worked_on(&workload, DEADLINE).await.unwrap();
+    let (report, writes) = (system.report(DEADLINE).await.unwrap(), system.judge_writes().await.unwrap());
+    assert!(report.is_clean(), "{report:#?}");
+    assert!(writes.is_clean() && report.second_creates == 0, "{writes:#?}");
 
-    let (planned, moved, following) = planner.forecast(&["--add-shard=shard-2"]).await;
-    assert_eq!((moved, following), (planned["shard-2"], 2 * planned["shard-2"]), "each with two children");
-    assert_eq!(versions(&system).await, before, "it wrote nothing");
-    system.add_shard("shard-2").await.unwrap();
-    system.until_balanced(DEADLINE).await.unwrap();
-    assert_eq!(owned(&system), planned);
-    assert_eq!(planner.forecast(&[]).await, (planned, 0, 0));
-
-    let (code, text) = planner.run(&["--replicas=4"]).await;
-    assert!(code == 0 && text.starts_with("3 -> 4 replicas: ") && text.contains("of 60 objects move"), "{text}");
-    assert_eq!(planner.run(&["--replicas=many"]).await.0, 64, "wrong usage is told from a difference");
-    let (planned, moved, _) = planner.forecast(&["--remove-shard=shard-0"]).await;
-    assert_eq!(moved, owned(&system)["shard-0"]);
+    let (planned, mut changes) = planner.forecast(&["--remove-shard=shard-0"]).await;
+    changes.remove("follows");
+    assert_eq!(changes.values().sum::<usize>(), system.monitor().picture().owned["shard-0"]);
     system.remove_shard("shard-0").await.unwrap();
-    system.until_balanced(DEADLINE).await.unwrap();
-    assert_eq!(owned(&system), planned);
-
-    let (code, text) = planner.run(&["--remove-shard=shard-9"]).await;
-    assert!(code == 1 && text.contains("the ring has no shard 'shard-9'"), "{text}");
-    let mut command = Command::new(&planner.program);
-    command.args(["plan", "nothing"]).env("KUBECONFIG", planner.identity.kubeconfig());
-    let refused = command.output().unwrap();
-    assert!(
-        !refused.status.success() && String::from_utf8(refused.stderr).unwrap().contains("no ClusterRing 'nothing'")
-    );
+    system.until_owned(&planned, DEADLINE).await.unwrap();
+    leaves(&mut system, &planner).await;
 }
 
-/// Waits until the sharder says that the shard's Lease has run out.
-async fn until_expired(system: &System, shard: &str) {
-    let leases: Api<Lease> = Api::namespaced(system.control_plane().client(), NAMESPACE);
-    let expired = eventually("the shard is late", DEADLINE, || async {
-        let lease = leases.get(shard).await.map_err(|error| error.to_string())?;
-        let state = lease.labels().get(LEASE_STATE).cloned();
-        if state.as_deref() == Some("expired") { Ok(()) } else { Err(format!("{state:?}")) }
-    });
-    expired.await.unwrap();
-}
-
-async fn what_goes_past_a_late_shard_is_planned_so() {
-    // Time for a plan, and for what it says, between the end of a Lease and the end of its shard.
-    let settings = Settings { lease_duration: Duration::from_secs(20), ..Settings::default() };
-    let mut system = balanced(settings, &["shard-0", "shard-1", "shard-2"]).await;
-    let planner = Planner::new(&system).await;
-    system.kill_shard("shard-1").await.unwrap();
-    until_expired(&system, "shard-1").await;
-    let (planned, moved, _) = planner.forecast(&["--remove-shard=shard-0"]).await;
-    assert_eq!((planned.get("shard-1"), moved), (owned(&system).get("shard-1"), owned(&system)["shard-0"]));
-    system.remove_shard("shard-0").await.unwrap();
-    let came_about = eventually("what was planned comes about", DEADLINE, || async {
-        let owned = owned(&system);
-        if owned == planned { Ok(()) } else { Err(format!("{owned:?}")) }
-    });
-    came_about.await.unwrap();
-}
-
-/// How many Websites, ConfigMaps and Secrets have labels of the ring.
-async fn labelled(system: &System) -> usize {
-    let client = system.control_plane().client();
-    let labelled = ListParams::default().labels(&RingLabels::of(&"websites".parse().unwrap()).shard);
-    let websites = Api::<Website>::all(client.clone()).list_metadata(&labelled).await.unwrap().items.len();
-    let config_maps = Api::<k8s_openapi::api::core::v1::ConfigMap>::all(client.clone());
-    let secrets = Api::<k8s_openapi::api::core::v1::Secret>::all(client);
-    let children = config_maps.list_metadata(&labelled).await.unwrap().items.len()
-        + secrets.list_metadata(&labelled).await.unwrap().items.len();
-    websites + children
-}
-
-async fn what_leaves_the_ring_is_planned_too() {
-    let mut system = balanced(Settings::default(), &["shard-0", "shard-1"]).await;
-    let planner = Planner::new(&system).await;
-    let rings: Api<ClusterRing> = Api::all(system.control_plane().client());
-    let stored = rings.get("websites").await.unwrap().spec;
-    // The namespace leaves it, then all that is left leaves it with its resource.
-    let leavings = [
-        json!({"namespaceSelector": {"matchLabels": {"team": "nobody"}}}),
-        json!({"resources": [{"group": "networking.k8s.io", "resource": "ingresses"}], "drainDeadlineSeconds": 5}),
-    ];
-    for spec in leavings {
-        system.kill_sharders().await.unwrap();
-        let patch = Patch::Merge(json!({"spec": spec}));
-        rings.patch("websites", &PatchParams::default(), &patch).await.unwrap();
-        let objects = OBJECTS as u64;
-        assert_eq!((planner.leaving().await, labelled(&system).await), ((objects, 2 * objects), 3 * OBJECTS), "{spec}");
-        system.return_sharders(Return::SamePod).await.unwrap();
-        let bare = eventually("no label is left", DEADLINE, || async {
-            match labelled(&system).await {
-                0 => Ok(()),
-                labelled => Err(format!("{labelled} have labels")),
-            }
-        });
-        bare.await.unwrap();
-        assert_eq!(planner.leaving().await, (0, 0));
-        let restored = Patch::Merge(
-            json!({"spec": {"namespaceSelector": stored.namespace_selector, "resources": stored.resources}}),
-        );
-        rings.patch("websites", &PatchParams::default(), &restored).await.unwrap();
-        system.until_balanced(DEADLINE).await.unwrap();
-        system.until_settled(DEADLINE).await.unwrap();
+/// Asks for plans, none of which writes. Returns what one shard more of weight 2 would lead to.
+async fn plans(system: &System, planner: &Planner) -> Counts {
+    let before = versions(system).await;
+    let (planned, changes) = planner.forecast(&["--add-shard=shard-2=2"]).await;
+    let moved = planned["shard-2"];
+    let with_children = [("drained".to_owned(), moved), ("follows".to_owned(), 2 * moved)];
+    assert_eq!(changes, Counts::from(with_children));
+    for (ring, arguments, expected, said) in [
+        ("websites", "--exit-code", 0, "240 objects: 240 stay, 0 to be assigned, 0 to be moved"),
+        ("websites", "--add-shard=shard-2 --exit-code", 2, "shard-2"),
+        ("websites", "--replicas=4", 0, "of 240 objects move"),
+        ("websites", "--replicas=many", 64, "invalid value"),
+        ("websites", "--remove-shard=shard-9", 1, "the ring has no shard 'shard-9'"),
+        ("nothing", "", 1, "no ClusterRing 'nothing'"),
+    ] {
+        let arguments: Vec<_> = arguments.split_whitespace().collect();
+        let (code, text) = planner.run(ring, &arguments).await;
+        assert!(code == expected && text.contains(said), "{ring} {arguments:?}: {code} {text}");
     }
+    assert_eq!(versions(system).await, before, "it wrote nothing");
+    planned
+}
+
+/// A person empties one, which stays a member; gives it little at first, as a canary; slips, which counts as 1; and ends it.
+async fn weights(system: &System, planner: &Planner) {
+    for (weight, counts) in [("0", 0.0), ("0.25", 0.25), ("much", 1.0)] {
+        let (planned, _) = planner.forecast(&[&format!("--add-shard=shard-1={counts}")]).await;
+        weigh(system, Some(weight)).await;
+        planner.until_so(system, &planned).await;
+        are_shared(&planned, [1.0, counts, 2.0]);
+        assert_eq!(planned.contains_key("shard-1"), counts > 0.0);
+        until_status(system, "the status counts what each shard has", |status| {
+            let shards = status.objects.iter().flat_map(|counts| &counts.shards).filter(|shard| shard.objects > 0);
+            let counted = shards.map(|shard| (shard.name.clone(), usize::try_from(shard.objects).unwrap()));
+            let counted = counted.collect::<Counts>();
+            if counted == planned && status.available_shards == 3 { Ok(()) } else { Err(counted) }
+        })
+        .await;
+    }
+    until_told(system).await;
+    weigh(system, None).await;
+}
+
+/// The namespace leaves the ring while no sharder runs.
+async fn leaves(system: &mut System, planner: &Planner) {
+    system.kill_sharders().await.unwrap();
+    let leaves = Patch::Merge(json!({"spec": {"namespaceSelector": {"matchLabels": {"team": "nobody"}}}}));
+    let rings: Api<ClusterRing> = Api::all(system.control_plane().client());
+    rings.patch("websites", &PatchParams::default(), &leaves).await.unwrap();
+    let leaving = [("withdrawn".to_owned(), OBJECTS), ("released".to_owned(), 2 * OBJECTS)];
+    assert_eq!(planner.forecast(&[]).await, (Counts::new(), Counts::from(leaving)));
+    system.return_sharders(Return::SamePod).await.unwrap();
+    eventually("nothing of it has labels", DEADLINE, || async {
+        let planned = planner.forecast(&[]).await;
+        if planned == (Counts::new(), Counts::new()) { Ok(()) } else { Err(format!("{planned:?}")) }
+    })
+    .await
+    .unwrap();
 }

@@ -18,11 +18,18 @@ pub(super) async fn two_appliers(world: &World) {
     let [shard, another] = world.shards();
     let (site, key) = (&world.owned(shard).await[2], &world.labels.shard);
     let committed = json!({key: another.name(), "example.com/team": "web"});
-    until_kept(world, site, &committed).await;
+    // The API server learns of the policy by a watch of its own.
+    let kept = eventually("the policy acts", DEADLINE, || async {
+        let trial = PatchParams::apply("trial").force().dry_run();
+        let applied = apply(world, site, &trial, &committed).await.map_err(|error| error.to_string())?;
+        let keeps = applied.labels().get(key).is_some_and(|label| label == shard.name());
+        if keeps { Ok(()) } else { Err(format!("{:?}", applied.labels())) }
+    });
+    kept.await.unwrap();
 
     let (mut versions, applies) = (BTreeSet::new(), APPLIERS.len() * ROUNDS);
     for applier in APPLIERS.iter().cycle().take(applies) {
-        let applied = apply(world, site, &Apply::forced(applier), &committed).await.unwrap();
+        let applied = apply(world, site, &PatchParams::apply(applier).force(), &committed).await.unwrap();
         assert_eq!(applied.labels()[key], shard.name(), "the policy keeps it");
         let owners = owners(&applied, key);
         assert!(owners.contains(applier), "{owners:?}");
@@ -31,60 +38,27 @@ pub(super) async fn two_appliers(world: &World) {
     }
     assert_eq!(versions.len(), applies, "each apply is a write");
     // Who does not force is refused.
-    let refused = apply(world, site, &Apply::asked(APPLIERS[0]), &committed).await.unwrap_err();
+    let refused = apply(world, site, &PatchParams::apply(APPLIERS[0]), &committed).await.unwrap_err();
     let kube::Error::Api(status) = refused else { panic!("{refused:?}") };
     assert!(status.is_conflict() && status.message.contains(key), "{status:?}");
 
     // Without the ring's keys, as they should be committed: one write, by which the label is given up, and then none.
     let without = json!({"example.com/team": "web"});
-    let mut versions = BTreeSet::new();
-    for (index, applier) in APPLIERS.iter().cycle().take(2 * applies).enumerate() {
-        let applied = apply(world, site, &Apply::forced(applier), &without).await.unwrap();
+    let mut versions = Vec::new();
+    for applier in APPLIERS.iter().cycle().take(2 * applies) {
+        let applied = apply(world, site, &PatchParams::apply(applier).force(), &without).await.unwrap();
         assert_eq!(applied.labels()[key], shard.name());
-        if index >= APPLIERS.len() {
-            versions.insert(applied.resource_version());
-        }
+        versions.push(applied.resource_version());
     }
-    assert_eq!(versions.len(), 1, "nothing is written any more: {versions:?}");
+    let later: BTreeSet<_> = versions[APPLIERS.len()..].iter().collect();
+    assert_eq!(later.len(), 1, "nothing is written any more: {versions:?}");
 }
 
-/// Waits until the API server goes by the policy, of which it learns by a watch of its own.
-async fn until_kept(world: &World, site: &str, committed: &Value) {
-    let kept = eventually("the policy acts", DEADLINE, || async {
-        let trial = Apply { dry_run: true, ..Apply::forced("trial") };
-        let before = world.websites().get(site).await.map_err(|error| error.to_string())?;
-        let applied = apply(world, site, &trial, committed).await.map_err(|error| error.to_string())?;
-        let key = &world.labels.shard;
-        let same = applied.labels().get(key) == before.labels().get(key);
-        same.then_some(()).ok_or_else(|| format!("{:?}", applied.labels()))
-    });
-    kept.await.unwrap();
-}
-
-/// How something is applied.
-struct Apply<'a> {
-    manager: &'a str,
-    force: bool,
-    dry_run: bool,
-}
-
-impl<'a> Apply<'a> {
-    fn forced(manager: &'a str) -> Self {
-        Self { manager, force: true, dry_run: false }
-    }
-
-    fn asked(manager: &'a str) -> Self {
-        Self { force: false, ..Self::forced(manager) }
-    }
-}
-
-async fn apply(world: &World, site: &str, how: &Apply<'_>, labels: &Value) -> kube::Result<Website> {
-    let mut params = PatchParams::apply(how.manager);
-    (params.force, params.dry_run) = (how.force, how.dry_run);
+async fn apply(world: &World, site: &str, how: &PatchParams, labels: &Value) -> kube::Result<Website> {
     let manifest = json!({
         "apiVersion": "web.example.com/v1", "kind": "Website", "metadata": {"name": site, "labels": labels},
     });
-    world.websites().patch(site, &params, &Patch::Apply(manifest)).await
+    world.websites().patch(site, how, &Patch::Apply(manifest)).await
 }
 
 /// The managers that own a label.

@@ -3,12 +3,12 @@
 use std::{fs, path::Path};
 
 use k8s_openapi::api::{
-    authentication::v1::{TokenRequest, TokenRequestSpec, TokenReview, TokenReviewSpec, TokenReviewStatus},
+    authentication::v1::{TokenReview, TokenReviewStatus},
     core::v1::{ConfigMap, ServiceAccount},
 };
 use kube::{
     Api, Client, Config,
-    api::{ObjectMeta, PostParams},
+    api::PostParams,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use ringside_e2e::{eventually::eventually, manifests, system::Shard};
@@ -44,7 +44,7 @@ pub(super) async fn token(world: &World) {
     assert_ne!(status.authenticated, Some(true), "{status:?}");
     assert!(status.error.is_some() && status.user.unwrap_or_default().username.is_none());
     let asked = by(&world.kubeconfig(), &world.kubeconfig(), &token).await.apiserver_version().await;
-    assert_eq!(code(asked.unwrap_err()), 401, "the API server itself");
+    assert!(matches!(&asked, Err(kube::Error::Api(status)) if status.code == 401), "the API server itself: {asked:?}");
 
     let token = requested(world, shard, &[AUDIENCE]).await;
     let status = review(world, &token, &[AUDIENCE]).await;
@@ -56,9 +56,7 @@ pub(super) async fn token(world: &World) {
 async fn requested(world: &World, shard: &Shard, audiences: &[&str]) -> String {
     manifests::apply(&world.client(), &manifests::parse(ASKS).unwrap()).await.unwrap();
     let accounts: Api<ServiceAccount> = through(shard).await;
-    let audiences: Vec<_> = audiences.iter().map(|&audience| audience.to_owned()).collect();
-    let spec = TokenRequestSpec { audiences, ..TokenRequestSpec::default() };
-    let request = TokenRequest { spec, ..TokenRequest::default() };
+    let request = serde_json::from_value(json!({"spec": {"audiences": audiences}})).unwrap();
     // The API server learns of new rights by a watch of its own.
     let token = eventually("the API server issues a token", DEADLINE, || async {
         let answer = accounts.create_token_request(ACCOUNT, &PostParams::default(), &request).await;
@@ -68,42 +66,32 @@ async fn requested(world: &World, shard: &Shard, audiences: &[&str]) -> String {
 }
 
 async fn review(world: &World, token: &str, audiences: &[&str]) -> TokenReviewStatus {
-    let audiences: Vec<_> = audiences.iter().map(|&audience| audience.to_owned()).collect();
-    let spec = TokenReviewSpec { token: Some(token.to_owned()), audiences: Some(audiences) };
-    let review = TokenReview { spec, ..TokenReview::default() };
+    let review = json!({"spec": {"token": token, "audiences": audiences}});
     let reviews: Api<TokenReview> = Api::all(world.client());
-    reviews.create(&PostParams::default(), &review).await.unwrap().status.unwrap()
+    let answer = reviews.create(&PostParams::default(), &serde_json::from_value(review).unwrap()).await;
+    answer.unwrap().status.unwrap()
 }
 
 pub(super) async fn address(world: &World) {
     let [shard, _] = world.shards();
-    let (kubeconfig, ca) = (shard.kubeconfig(), shard.access().join("ca.crt"));
+    let kubeconfig = shard.kubeconfig();
     let server = read(&kubeconfig)["clusters"][0]["cluster"]["server"].clone();
     assert_eq!(server, json!(format!("https://{}", shard.address())));
     let real = fs::read_to_string(world.system.control_plane().ca_path()).unwrap();
-    assert_ne!(fs::read_to_string(ca).unwrap(), real);
+    assert_ne!(fs::read_to_string(shard.access().join("ca.crt")).unwrap(), real);
     // Another pod has a right of its own, and was given this CA.
     let token = requested(world, shard, &[]).await;
     let asked = by(&world.kubeconfig(), &kubeconfig, &token).await.apiserver_version().await;
     let refused = asked.unwrap_err();
     assert!(!matches!(refused, kube::Error::Api(_)), "no answer is believed: {refused:?}");
+    by(&world.kubeconfig(), &world.kubeconfig(), &token).await.apiserver_version().await.unwrap();
 
     // What to give it instead can be read through the proxy, by name.
-    publish(world, real).await;
-    let maps: Api<ConfigMap> = through(shard).await;
-    let published = maps.get(ROOT_CA).await.unwrap().data.unwrap().remove("ca.crt").unwrap();
-    let given = shard.access().with_extension("handed-on");
-    let data = k8s_openapi::ByteString(published.into_bytes());
-    fs::write(&given, json!({"clusters": [{"cluster": {"certificate-authority-data": data}}]}).to_string()).unwrap();
-    by(&world.kubeconfig(), &given, &token).await.apiserver_version().await.unwrap();
-}
-
-async fn publish(world: &World, ca: String) {
-    let metadata = ObjectMeta { name: Some(ROOT_CA.to_owned()), ..ObjectMeta::default() };
-    let data = Some([("ca.crt".to_owned(), ca)].into());
-    let map = ConfigMap { metadata, data, ..ConfigMap::default() };
+    let map = json!({"metadata": {"name": ROOT_CA}, "data": {"ca.crt": real}});
     let maps: Api<ConfigMap> = Api::namespaced(world.client(), NAME);
-    maps.create(&PostParams::default(), &map).await.unwrap();
+    maps.create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
+    let published = through::<ConfigMap>(shard).await.get(ROOT_CA).await.unwrap().data.unwrap();
+    assert_eq!(published["ca.crt"], real);
 }
 
 /// A client of the server of one kubeconfig, by the CA of another.
@@ -120,9 +108,4 @@ async fn by(server: &Path, trusted: &Path, token: &str) -> Client {
 /// Both kinds of kubeconfig are written as JSON.
 fn read(kubeconfig: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(kubeconfig).unwrap()).unwrap()
-}
-
-fn code(error: kube::Error) -> u16 {
-    let kube::Error::Api(status) = error else { panic!("{error:?}") };
-    status.code
 }
