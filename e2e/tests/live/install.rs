@@ -20,7 +20,7 @@ use ringside_e2e::{
     helm::{Chart, deploy, overlays},
     live::Group,
     manifests,
-    toolchain::built,
+    toolchain::{Need, built},
 };
 use ringside_ring::{ClusterRing, cluster_ring::SHARDER_NAMESPACE};
 use serde_json::json;
@@ -34,8 +34,8 @@ pub(crate) fn group() -> Group {
         "install",
         vec![
             case!(each_manifest_is_accepted),
-            case!(each_object_of_the_chart_is_accepted).works().costs(helm),
-            case!(release_is_upgraded_and_rolled_back_and_leaves_nothing).costs(helm),
+            case!(each_object_of_the_chart_is_accepted).works().needs(Need::Helm).costs(helm),
+            case!(release_is_upgraded_and_rolled_back_and_leaves_nothing).needs(Need::Helm).costs(helm),
         ],
     )
 }

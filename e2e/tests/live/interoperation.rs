@@ -8,6 +8,7 @@ use ringside_e2e::{
     checker::{Report, Verdict},
     live::Group,
     system::{Settings, System},
+    toolchain::Need,
     workload::{Updates, Workload},
 };
 use ringside_ring::RingKind;
@@ -20,7 +21,13 @@ pub(crate) fn group() -> Group {
         case!(proxied_shards_work_under_a_sharder_of_another_make),
     ];
     let cost = "two minutes, and programs that are not ours";
-    Group::new("interoperation", cases.into_iter().map(|case| case.works().costs(cost)).collect())
+    Group::new(
+        "interoperation",
+        cases
+            .into_iter()
+            .map(|case| case.works().needs(Need::OwnShard).needs(Need::OtherSharder).costs(cost))
+            .collect(),
+    )
 }
 
 const OBJECTS: usize = 120;
