@@ -58,6 +58,8 @@ struct Stage {
     missing: BTreeMap<Need, String>,
     /// What could not be built.
     broken: BTreeMap<Need, String>,
+    /// Drops what groups share.
+    renews: fn(),
 }
 
 /// Writes what the cases of a group saw.
@@ -106,16 +108,8 @@ pub struct Runner {
     all: bool,
     missing: BTreeMap<Need, String>,
     broken: BTreeMap<Need, String>,
+    renews: fn(),
     is_prepared: bool,
-}
-
-/// Runs the cases that the process' arguments ask for, and tells what came of them.
-///
-/// # Panics
-/// When there can be no runtime.
-#[must_use]
-pub fn run(groups: Vec<Group>) -> ExitCode {
-    Runner::of_process(groups).run()
 }
 
 impl Runner {
@@ -134,11 +128,18 @@ impl Runner {
         // Those that need the machine for themselves come last, so that nothing waits behind them.
         cases.sort_by_key(|(_, case)| case.weight == Weight::Alone);
         let (missing, broken) = (BTreeMap::new(), BTreeMap::new());
-        let mut runner = Self { arguments, cases, open, all, missing, broken, is_prepared: false };
+        let renews = || {};
+        let mut runner = Self { arguments, cases, open, all, missing, broken, renews, is_prepared: false };
         let environment = Environment::of_process();
         let obstacle = |need: Need| need.obstacle(&environment).map(|obstacle| (need, obstacle));
         runner.missing = runner.needs().into_iter().filter_map(obstacle).collect();
         runner
+    }
+
+    /// The same, which calls this before a case runs again: the place to drop what groups share.
+    #[must_use]
+    pub fn renews(self, renews: fn()) -> Self {
+        Self { renews, ..self }
     }
 
     /// The cases that are asked for and are of this tier.
@@ -193,7 +194,7 @@ impl Runner {
             self.prepare();
         }
         toolchain::seal();
-        let Self { arguments, cases, open, all, missing, broken, .. } = self;
+        let Self { arguments, cases, open, all, missing, broken, renews, .. } = self;
         let stage = Arc::new(Stage {
             handle: handle.clone(),
             admission: Admission::new(cores()),
@@ -203,6 +204,7 @@ impl Runner {
             all,
             missing,
             broken,
+            renews,
         });
         let begin = Instant::now();
         let follower = handle.spawn(follow(Arc::clone(&stage)));
@@ -275,8 +277,9 @@ impl Stage {
         Ok(Completion::Completed)
     }
 
-    /// Drops what the cases of a group share: the next one that needs it starts it.
+    /// Drops what the cases of a group share, and what groups share: the next one that needs it starts it.
     fn begin_anew(&self, group: &str) {
+        (self.renews)();
         let ends = self.open.lock().unwrap_or_else(PoisonError::into_inner).get(group).map(|open| open.ends);
         if let Some(ends) = ends {
             ends();

@@ -1,6 +1,7 @@
 //! Tries every order of events, as it should be and with each mistake.
 //!
-//! `RINGSIDE_MODEL=whole` runs the cases too that take minutes each. `--nocapture` says how much each has tried.
+//! `--include-ignored` runs the cases too that take longer than each change is worth, `RINGSIDE_MODEL=whole` also those that take
+//! minutes each. `--nocapture` says how much each has tried.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -118,12 +119,16 @@ const SCOPE: &str = "RINGSIDE_MODEL";
 /// Its value that does.
 const WHOLE: &str = "whole";
 
+/// Whether cases of the second tier run.
+static ALL: AtomicBool = AtomicBool::new(false);
+
 /// Whether to say how much was tried.
 static TELLS: AtomicBool = AtomicBool::new(false);
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     TELLS.store(arguments.nocapture, Ordering::Relaxed);
+    ALL.store(arguments.include_ignored || arguments.ignored, Ordering::Relaxed);
     let trials = as_it_should_be::trials().into_iter().chain(mistakes::trials());
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }
@@ -135,24 +140,48 @@ fn tell(tried: fmt::Arguments<'_>) {
     }
 }
 
-/// Makes the trial of a case that breaks nothing; `long` says how long it takes, if that is minutes.
-fn holds(name: &'static str, long: Option<&'static str>, case: fn() -> Case) -> Trial {
+/// When a case runs.
+#[derive(Clone, Copy)]
+enum Runs {
+    Always,
+    /// As it takes longer than each change is worth.
+    InSecondTier,
+    /// As it takes this long.
+    ByScope(&'static str),
+}
+
+impl Runs {
+    fn left_out(self) -> Option<String> {
+        let is_whole = env::var(SCOPE).as_deref() == Ok(WHOLE);
+        match self {
+            Self::InSecondTier if !is_whole && !ALL.load(Ordering::Relaxed) => {
+                Some("left to --include-ignored: seconds of both cores".to_owned())
+            }
+            Self::ByScope(time) if !is_whole => Some(format!("takes {time}: {SCOPE}={WHOLE} runs it")),
+            _ => None,
+        }
+    }
+}
+
+/// Makes the trial of a case that breaks nothing.
+fn holds(name: &'static str, runs: Runs, case: fn() -> Case) -> Trial {
     Trial::ignorable_test(format!("as_it_should_be::{name}"), move || {
-        if let Some(time) = long.filter(|_| env::var(SCOPE).as_deref() != Ok(WHOLE)) {
-            return Ok(Completion::ignored_with(format!("takes {time}: {SCOPE}={WHOLE} runs it")));
+        if let Some(reason) = runs.left_out() {
+            return Ok(Completion::ignored_with(reason));
         }
         assert_eq!(broken_without_mistake(name, case()), Broken::new());
         Ok(Completion::Completed)
     })
 }
 
-/// Makes a trial of each line; `in "TIME"` marks a case that takes minutes.
+/// Makes a trial of each line; `in "TIME"` marks a case that takes minutes, `in 2` one of the second tier.
 macro_rules! holds {
-    (@time $time:literal) => { Some($time) };
-    (@time) => { None };
-    ($($name:ident: $(in $time:literal,)? $case:expr;)*) => {
+    (@runs 2) => { Runs::InSecondTier };
+    (@runs $time:literal) => { Runs::ByScope($time) };
+    (@runs) => { Runs::Always };
+    ($($name:ident: $(in $runs:tt,)? $case:expr;)*) => {
         pub(super) fn trials() -> Vec<Trial> {
-            vec![$(holds(stringify!($name), holds!(@time $($time)?), || $case)),*]
+            vec![$(holds(stringify!($name), holds!(@runs $($runs)?), || $case)),*]
         }
     };
 }
@@ -162,34 +191,34 @@ mod as_it_should_be {
 
     holds! {
         a_shard_joins: joining(Budget::default());
-        writes_are_late: joining(Budget { writes: 1, ..Budget::default() });
-        labels_are_stripped: joining(Budget { strips: 1, ..Budget::default() });
-        the_webhook_assigns_at_once: Case { children: false, ..joining(Budget { strips: 1, ..Budget::default() }) };
+        writes_are_late: in 2, joining(Budget { writes: 1, ..Budget::default() });
+        labels_are_stripped: in 2, joining(Budget { strips: 1, ..Budget::default() });
+        the_webhook_assigns_at_once: in 2, Case { children: false, ..joining(Budget { strips: 1, ..Budget::default() }) };
         the_webhook_is_silent: Case { children: false, ..joining(Budget { silences: 1, ..Budget::default() }) };
-        the_webhook_of_a_replica_that_lags_answers:
+        the_webhook_of_a_replica_that_lags_answers: in 2,
             Case { children: false, replicas: 2, ..joining(Budget { silences: 1, ..Budget::default() }) };
-        others_write_the_object: joining(Budget { touches: 1, ..Budget::default() });
-        a_watch_ends: joining(Budget { cuts: 1, ..Budget::default() });
+        others_write_the_object: in 2, joining(Budget { touches: 1, ..Budget::default() });
+        a_watch_ends: in 2, joining(Budget { cuts: 1, ..Budget::default() });
         messages_are_lost: joining(Budget { losses: 1, ..Budget::default() });
         a_reconcile_sleeps: joining(Budget { wakes: 1, ..Budget::default() });
         an_acknowledgement_is_late: Case { late_acknowledgement: true, ..joining(Budget::default()) };
-        one_that_is_asked_ends_in_order: joining(Budget { releases: 1, ..Budget::default() });
+        one_that_is_asked_ends_in_order: in 2, joining(Budget { releases: 1, ..Budget::default() });
         a_proxy_dies_alone: alone(Budget { proxies: 1, ..Budget::default() });
-        a_proxy_dies_alone_while_a_write_is_late:
+        a_proxy_dies_alone_while_a_write_is_late: in 2,
             alone(Budget { proxies: 1, writes: 1, ..Budget::default() });
         a_proxy_dies_alone_while_a_reconcile_sleeps:
             alone(Budget { proxies: 1, wakes: 1, ..Budget::default() });
-        a_proxy_dies_alone_while_a_reconcile_sleeps_and_its_write_is_late:
+        a_proxy_dies_alone_while_a_reconcile_sleeps_and_its_write_is_late: in 2,
             alone(Budget { proxies: 1, wakes: 1, writes: 1, ..Budget::default() });
         a_proxy_dies_alone_beside_two_objects_while_a_reconcile_sleeps_and_its_write_is_late: in "ten minutes",
             Case { objects: 2, ..alone(Budget { proxies: 1, wakes: 1, writes: 1, ..Budget::default() }) };
         of_three_shards_a_proxy_dies_alone_in_time: three(Budget { proxies: 1, ticks: 3, ..Budget::default() });
         more_time_passes: three(Budget { ticks: 5, ..Budget::default() });
-        two_replicas_lead: Case { replicas: 2, ..joining(Budget { decisions: 1, ..Budget::default() }) };
-        two_replicas_lead_in_time: Case { replicas: 2, ..three(Budget { decisions: 1, ticks: 3, ..Budget::default() }) };
+        two_replicas_lead: in 2, Case { replicas: 2, ..joining(Budget { decisions: 1, ..Budget::default() }) };
+        two_replicas_lead_in_time: in 2, Case { replicas: 2, ..three(Budget { decisions: 1, ticks: 3, ..Budget::default() }) };
         of_three_shards_one_dies: three(Budget { kills: 1, ticks: 3, ..Budget::default() });
         behind_the_fence_a_drain_is_forced: Case { fence: true, ..joining(Budget { forces: 1, writes: 1, ..Budget::default() }) };
-        behind_the_fence_a_drain_is_forced_and_the_acknowledgement_is_late:
+        behind_the_fence_a_drain_is_forced_and_the_acknowledgement_is_late: in 2,
             Case { fence: true, late_acknowledgement: true, ..joining(Budget { forces: 1, writes: 1, ..Budget::default() }) };
         a_hold_runs_out_in_a_takeover: two(Budget { releases: 1, restarts: 1, lapses: 1, ..Budget::default() });
         a_hold_runs_out_while_a_write_is_late:
@@ -198,9 +227,9 @@ mod as_it_should_be {
             two(Budget { releases: 1, restarts: 1, lapses: 1, losses: 1, successions: 1, ..Budget::default() });
         a_leader_is_followed_while_its_write_is_late:
             two(Budget { releases: 1, restarts: 1, lates: 1, successions: 1, ..Budget::default() });
-        two_replicas_take_over:
+        two_replicas_take_over: in 2,
             Case { replicas: 2, ..two(Budget { releases: 1, restarts: 1, lapses: 1, decisions: 1, ..Budget::default() }) };
-        a_shard_dies_and_comes_back_at_the_end_of_a_hold:
+        a_shard_dies_and_comes_back_at_the_end_of_a_hold: in 2,
             Case { steady: ONE, ..two(Budget { kills: 1, restarts: 1, ticks: 3, lapses: 1, ..Budget::default() }) };
         writes_of_the_sharder_are_late: joining(Budget { lates: 1, ..Budget::default() });
         of_three_shards_one_ends_in_order_and_begins_again: three(Budget { releases: 1, restarts: 1, ..Budget::default() });
@@ -221,10 +250,10 @@ mod as_it_should_be {
         messages_are_lost_and_watches_end: in "minutes", joining(Budget { losses: 1, cuts: 1, ..Budget::default() });
         behind_the_fence_of_three_shards_one_dies_while_another_renews: in "minutes",
             Case { fence: true, ..three(Budget { writes: 1, kills: 1, ticks: 3, ..Budget::default() }) };
-        reads_lag: joining(Budget { cuts: 1, catch_ups: 1, ..Budget::default() });
-        behind_the_fence_writes_are_late:
+        reads_lag: in 2, joining(Budget { cuts: 1, catch_ups: 1, ..Budget::default() });
+        behind_the_fence_writes_are_late: in 2,
             Case { fence: true, ..joining(Budget { writes: 1, wakes: 1, ..Budget::default() }) };
-        behind_the_fence_the_webhook_leaves_it_to_the_sharder:
+        behind_the_fence_the_webhook_leaves_it_to_the_sharder: in 2,
             Case { fence: true, children: false, ..joining(Budget { strips: 1, ..Budget::default() }) };
     }
 }

@@ -13,7 +13,7 @@ use super::{case::Weight, lateness::LATE};
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Below this the machine has room for more.
-const EARLY: Duration = Duration::from_millis(8);
+const EARLY: Duration = Duration::from_millis(6);
 
 /// What may run at once: at first, at least and at most, for each core. A case that waits counts one.
 const FIRST: usize = 4;

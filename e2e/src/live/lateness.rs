@@ -12,16 +12,16 @@ use std::{
 use rustix::time::{ClockId, clock_gettime};
 
 /// How long the sensor sleeps between two readings.
-const INTERVAL: Duration = Duration::from_millis(45);
+const INTERVAL: Duration = Duration::from_millis(96);
 
 /// What a timer is for takes so much of a processor: one that only fires is served at once on a machine that is full.
-const WORK: Duration = Duration::from_millis(5);
+const WORK: Duration = Duration::from_millis(4);
 
 /// Readings of one slice of time are kept as their mean.
 const SLICE: Duration = Duration::from_secs(1);
 
 /// A machine on which work ends this late or later, at the mean of a [`SLICE`], is late: it takes four times as long as it needs.
-pub(super) const LATE: Duration = Duration::from_millis(15);
+pub(super) const LATE: Duration = Duration::from_millis(12);
 
 /// What the sensor has read since it began.
 #[derive(Debug)]

@@ -34,6 +34,7 @@ impl Setting {
             all: false,
             missing: BTreeMap::new(),
             broken: BTreeMap::new(),
+            renews: || {},
         };
         let begun = Arc::new(AtomicU32::new(0));
         let attempts = Arc::clone(&begun);
@@ -106,9 +107,9 @@ fn the_end_tells_what_came_of_all_and_why() {
     for part in [
         "7 passed, 1 failed, 2 ignored; 90 s",
         "ignored, 2: can't run here: install Java",
-        "passed only alone; the machine was late by 15 ms when it failed: a::slow",
+        "passed only alone; the machine was late by 12 ms when it failed: a::slow",
         "failed: a::broken",
-        "2 cores; a timer with 5 ms of work was late by 1 ms in the median second, 30 ms in 1 of 100, 400 ms in the worst",
+        "2 cores; a timer with 4 ms of work was late by 1 ms in the median second, 30 ms in 1 of 100, 400 ms in the worst",
         "4 to 20 cases could run at once",
     ] {
         assert!(text.contains(part), "{text}");

@@ -30,7 +30,7 @@ pub(super) struct Verdict {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Machine {
     pub(super) cores: usize,
-    /// How late work was that takes 5 ms: in the median second, in one of a hundred, and in the worst.
+    /// How late work was that takes 4 ms: in the median second, in one of a hundred, and in the worst.
     pub(super) late: [Duration; 3],
     /// The least and the most that could run at once.
     pub(super) at_once: (usize, usize),
@@ -50,7 +50,7 @@ impl Verdict {
         let (least, most) = machine.at_once;
         writeln!(
             f,
-            "the machine: {} cores; a timer with 5 ms of work was late by {median} ms in the median second, {hundredth} ms in 1 of 100, {worst} ms \
+            "the machine: {} cores; a timer with 4 ms of work was late by {median} ms in the median second, {hundredth} ms in 1 of 100, {worst} ms \
              in the worst; {least} to {most} cases could run at once",
             machine.cores
         )?;

@@ -30,8 +30,12 @@ pub(crate) fn group() -> Group {
         "electors",
         vec![
             leads("client_go", client_go).needs(Need::Elector),
-            there_and_back("client_go_there_and_back", client_go).needs(Need::Elector),
-            case!("a_lead_in_doubt", doubt::is_no_lead(&*fixture().await)).needs(Need::Elector),
+            there_and_back("client_go_there_and_back", client_go)
+                .needs(Need::Elector)
+                .costs("a minute and a half of waiting"),
+            case!("a_lead_in_doubt", doubt::is_no_lead(&*fixture().await))
+                .needs(Need::Elector)
+                .costs("waits for a lead to end, what tests of the proxy show by a paused clock"),
             case!("a_lock_that_is_named", named::all_lead(&*fixture().await)),
             case!("a_lock_that_is_followed", followed::by_one_name(&*fixture().await))
                 .costs("half a minute: by a real reflector, what tests of the proxy show"),

@@ -46,7 +46,9 @@ pub(crate) fn group() -> Group {
             .works()
             .costs("the same behind the fence"),
             case!(removal::removing_the_ring_takes_everything_off).works(),
-            case!(removal::the_command_takes_off_what_no_sharder_saw_go).works(),
+            case!(removal::the_command_takes_off_what_no_sharder_saw_go)
+                .works()
+                .costs("the same by the command, whose page `docs` types"),
         ],
     )
 }

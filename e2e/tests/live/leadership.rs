@@ -21,7 +21,10 @@ pub(crate) fn group() -> Group {
         "leadership",
         vec![
             case!(the_next_leader_acts_in_time).alone(),
-            case!(a_leader_that_stood_still_takes_nothing_from_the_next_one).works().strict(),
+            case!(a_leader_that_stood_still_takes_nothing_from_the_next_one)
+                .works()
+                .strict()
+                .costs("a minute: the model tries it in every order"),
         ],
     )
 }

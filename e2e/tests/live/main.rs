@@ -42,7 +42,7 @@ mod webhook;
 
 use std::process::ExitCode;
 
-use ringside_e2e::live;
+use ringside_e2e::live::Runner;
 
 fn main() -> ExitCode {
     // Some cases start this program again, as a client of its own.
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // The longest come first.
-    live::run(vec![
+    let runner = Runner::of_process(vec![
         promises::group(),
         leadership::group(),
         electors::group(),
@@ -83,5 +83,6 @@ fn main() -> ExitCode {
         quiet_logs::group(),
         at_rest::group(),
         chaos::group(),
-    ])
+    ]);
+    runner.renews(planes::end).run()
 }

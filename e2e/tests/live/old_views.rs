@@ -29,7 +29,14 @@ use crate::proxies::{NAMESPACE, Proxies, endpoint, labels};
 
 /// The cases.
 pub(crate) fn group() -> Group {
-    Group::new("old_views", vec![case!(an_api_server_that_lags_shows_no_object_that_was_handed_over)]).strict()
+    Group::new(
+        "old_views",
+        vec![
+            case!(an_api_server_that_lags_shows_no_object_that_was_handed_over)
+                .costs("a second API server that lags: the model tries it, and tests of the proxy"),
+        ],
+    )
+    .strict()
 }
 
 /// For what a machine that runs other tests beside may take its time for.

@@ -25,7 +25,10 @@ use crate::command::ringside;
 
 /// The cases.
 pub(crate) fn group() -> Group {
-    Group::new("plan", vec![case!(changes_of_shards_and_weights_come_about_as_planned).works()])
+    Group::new(
+        "plan",
+        vec![case!(changes_of_shards_and_weights_come_about_as_planned).works().costs("two minutes of changes")],
+    )
 }
 
 const OBJECTS: usize = 240;

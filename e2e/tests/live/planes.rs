@@ -30,9 +30,15 @@ impl Keeps {
     }
 }
 
+static PLANES: [Shared<Arc<Plane>>; 4] = [const { Shared::new() }; 4];
+
+/// Lets the next case that asks for a plane start one: what an earlier try has left on the old one is no ground for the next.
+pub(crate) fn end() {
+    PLANES.iter().for_each(Shared::end);
+}
+
 /// The plane where these keep the labels, with a sharder.
 pub(crate) async fn plane(keeps: Keeps) -> Arc<Plane> {
-    static PLANES: [Shared<Arc<Plane>>; 4] = [const { Shared::new() }; 4];
     let start = async || Plane::with_sharders(keeps.settings(), 1).await.unwrap();
     let plane = PLANES[keeps as usize].get(start).await;
     Arc::clone(&plane)

@@ -22,7 +22,9 @@ pub(crate) fn group() -> Group {
             case!(pauses::of_a_proxy_that_stood_still_only_what_it_had_admitted_before_lands).works(),
             case!(membership::in_a_ring_that_the_api_server_fences_changes_break_no_promise_and_no_owner_is_refused)
                 .works(),
-            case!(forced::what_a_standing_proxy_does_not_let_go_of_is_taken_and_nothing_that_it_had_sent_lands).works(),
+            case!(forced::what_a_standing_proxy_does_not_let_go_of_is_taken_and_nothing_that_it_had_sent_lands)
+                .works()
+                .costs("two minutes: by a whole system, what `api_server_fence` shows by hand"),
         ],
     )
     .strict()

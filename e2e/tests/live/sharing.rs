@@ -15,7 +15,7 @@ use ringside_e2e::{
 /// The cases.
 pub(crate) fn group() -> Group {
     let cases = vec![
-        case!(two_leaders_at_once_are_found),
+        case!(two_leaders_at_once_are_found).costs("a fault that the checker finds in its unit tests"),
         case!(shards_join_leave_return_and_restart),
         case!(an_object_in_work_is_handed_over_only_when_it_is_done),
     ];

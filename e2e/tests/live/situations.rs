@@ -42,7 +42,8 @@ pub(crate) fn group() -> Group {
             case!(
                 "a_shard_without_its_controller_has_no_objects_until_that_is_back",
                 absent::has_no_objects_until_it_is_back()
-            ),
+            )
+            .costs("two minutes of waiting: which shard gets what then is a pure function"),
             case!(an_api_server_that_asks_for_a_pause_gets_one)
                 .costs("a control plane: with the API server's own fairness, what tests of the limiter show"),
         ],
