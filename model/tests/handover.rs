@@ -69,11 +69,14 @@ fn broken_without_mistake(name: &str, case: Case) -> Broken {
     result.get_or_init(|| try_all(name, case)).clone()
 }
 
-/// Whether the mistake breaks this promise, and nothing is broken without it: what is broken anyhow "finds" any mistake.
+/// Whether the mistake breaks this promise. In the second tier also whether nothing is broken without it: what is broken anyhow
+/// "finds" any mistake.
 fn finds(name: &str, case: Case, promise: &'static str) {
     let with = find(name, case, HasDiscoveries::AllOf(BTreeSet::from([promise])));
     assert!(with.contains_key(promise), "the mistake does not break the promise: {promise}; but {with:#?}");
-    assert_eq!(broken_without_mistake(&format!("{name}, without the mistake"), case), Broken::new());
+    if Runs::InSecondTier.left_out().is_none() {
+        assert_eq!(broken_without_mistake(&format!("{name}, without the mistake"), case), Broken::new());
+    }
 }
 
 /// Of the second shard the renewals take no time.
