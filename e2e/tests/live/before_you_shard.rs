@@ -16,7 +16,7 @@ use ringside_e2e::{
     case,
     control_plane::client_of,
     live::{Group, Shared},
-    system::{Settings, Shard, System},
+    system::{Shard, System},
     website::Website,
     workload::Workload,
 };
@@ -64,10 +64,8 @@ async fn fixture() -> Arc<World> {
 
 impl World {
     async fn start() -> Self {
-        let (keeps, lease_duration) = (Keeps::Both, Duration::from_secs(30));
-        // No shard is late on a busy machine.
-        let settings = Settings { lease_duration, ..keeps.settings() };
-        let mut system = System::on(&plane(keeps).await, NAME, settings).await.unwrap();
+        let keeps = Keeps::Both;
+        let mut system = System::on(&plane(keeps).await, NAME, keeps.settings()).await.unwrap();
         let ring = system.start_ring().await.unwrap();
         for shard in ["shard-0", "shard-1"] {
             system.add_shard(shard).await.unwrap();

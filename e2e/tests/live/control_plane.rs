@@ -10,7 +10,6 @@ use ringside_e2e::{
     eventually::eventually,
     live::Group,
     process::Process,
-    toolchain::{self, built},
 };
 
 /// The cases.
@@ -21,8 +20,6 @@ pub(crate) fn group() -> Group {
 const DEADLINE: Duration = Duration::from_secs(30);
 
 async fn nothing_is_left_when_the_owner_is_killed() {
-    // Built before, if need be: the deadline is for starting.
-    built(toolchain::control_plane).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_up"));
     command.arg("--dir").arg(dir.path());

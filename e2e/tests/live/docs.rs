@@ -50,9 +50,7 @@ struct Reader(System);
 impl Reader {
     /// With the sample in a cluster, its objects shared by replicas behind the API server's fence.
     async fn start() -> Self {
-        // No shard is late on a busy machine.
-        let lease_duration = Duration::from_secs(30);
-        let settings = Settings { fence: Fence::ApiServer, lease_duration, ..Settings::default() };
+        let settings = Settings { fence: Fence::ApiServer, ..Settings::default() };
         let mut system = System::start(settings).await.unwrap();
         system.start_sharding(1).await.unwrap();
         for replica in REPLICAS {

@@ -68,7 +68,7 @@ async fn accepted(client: &Client, objects: &[DynamicObject]) {
 }
 
 /// The default overlay and the components beside it, without what their patches change. For monitoring by the definitions that
-/// the Prometheus Operator has published. What the chart makes is the same (`e2e/tests/deploy.rs`).
+/// the Prometheus Operator has published. What the chart makes is the same (`e2e/tests/checks/deploy.rs`).
 async fn each_manifest_is_accepted() {
     let plane = plane(Keeps::Both).await;
     let client = plane.control_plane().client();

@@ -34,8 +34,6 @@ const OBJECTS: usize = 120;
 
 /// Enough for a machine that runs other tests beside; what is promised is asserted from the records.
 const DEADLINE: Duration = Duration::from_secs(90);
-/// Long enough for a busy machine.
-const LEASE: Duration = Duration::from_secs(10);
 
 fn workload(seed: u64) -> Workload {
     Workload {
@@ -58,8 +56,7 @@ async fn end(system: &System, updates: Updates) -> (Report, Verdict) {
 
 /// Shards that shard themselves and proxied ones are members of one ring.
 async fn mixed(kind: RingKind) {
-    let settings = Settings { kind, controller_rings: true, lease_duration: LEASE, ..Settings::default() };
-    let mut system = System::start(settings).await.unwrap();
+    let mut system = System::start(Settings { kind, controller_rings: true, ..Settings::default() }).await.unwrap();
     system.start_sharding(2).await.unwrap();
     for proxied in ["proxied-0", "proxied-1"] {
         system.add_shard(proxied).await.unwrap();
@@ -102,7 +99,7 @@ async fn mixed(kind: RingKind) {
 /// It places whatever comes without a label in its webhook, so an acknowledgement names the next owner at once, and it
 /// relabels children whenever it meets them.
 async fn proxied_shards_work_under_a_sharder_of_another_make() {
-    let mut system = System::start(Settings { lease_duration: LEASE, ..Settings::default() }).await.unwrap();
+    let mut system = System::start(Settings::default()).await.unwrap();
     system.start_other_sharding().await.unwrap();
     for shard in ["shard-0", "shard-1", "shard-2"] {
         system.add_shard(shard).await.unwrap();

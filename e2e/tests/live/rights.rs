@@ -43,14 +43,11 @@ pub(crate) fn group() -> Group {
 /// Enough for a machine that runs other tests beside.
 const DEADLINE: Duration = Duration::from_secs(90);
 const OBJECTS: usize = 24;
-/// Long enough for a busy machine.
-const LEASE: Duration = Duration::from_secs(10);
 /// What the sharder's own webhook configurations say.
 const OURS: &str = "app.kubernetes.io/managed-by";
 
 async fn no_request_of_sharder_or_proxies_is_refused() {
-    let settings = Settings { audit_requests: true, lease_duration: LEASE, ..Settings::default() };
-    let mut system = System::start(settings).await.unwrap();
+    let mut system = System::start(Settings { audit_requests: true, ..Settings::default() }).await.unwrap();
     let log = system.control_plane().audit_log();
     let (mut sharder, mut shards) = (Requests::of(log.clone(), SHARDER_USER), Requests::of(log, &system.shards_user()));
     system.start_sharding(2).await.unwrap();
