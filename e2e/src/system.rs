@@ -372,13 +372,7 @@ impl System {
     /// Starts an operator that talks to the API server itself: how it was before sharding.
     pub async fn add_unsharded(&mut self, name: &str) -> Result<(), SystemError> {
         let namespace = self.base.place.namespace.clone();
-        self.add_unsharded_with_lock(name, &namespace).await
-    }
-
-    /// The same with its election in another namespace: so it leads beside the others, which is the fault that a checker
-    /// has to find.
-    pub async fn add_unsharded_with_lock(&mut self, name: &str, lock_namespace: &str) -> Result<(), SystemError> {
-        self.lone.push(Lone::unsharded(&self.base, name, lock_namespace).await?);
+        self.lone.push(Lone::unsharded(&self.base, name, &namespace).await?);
         Ok(())
     }
 

@@ -209,18 +209,18 @@ mod as_it_should_be {
         a_proxy_dies_alone: alone(Budget { proxies: 1, ..Budget::default() });
         a_proxy_dies_alone_while_a_write_is_late: in 2,
             alone(Budget { proxies: 1, writes: 1, ..Budget::default() });
-        a_proxy_dies_alone_while_a_reconcile_sleeps:
+        a_proxy_dies_alone_while_a_reconcile_sleeps: in 2,
             alone(Budget { proxies: 1, wakes: 1, ..Budget::default() });
         a_proxy_dies_alone_while_a_reconcile_sleeps_and_its_write_is_late: in 2,
             alone(Budget { proxies: 1, wakes: 1, writes: 1, ..Budget::default() });
         a_proxy_dies_alone_beside_two_objects_while_a_reconcile_sleeps_and_its_write_is_late: in "ten minutes",
             Case { objects: 2, ..alone(Budget { proxies: 1, wakes: 1, writes: 1, ..Budget::default() }) };
         of_three_shards_a_proxy_dies_alone_in_time: three(Budget { proxies: 1, ticks: 3, ..Budget::default() });
-        more_time_passes: three(Budget { ticks: 5, ..Budget::default() });
+        more_time_passes: in 2, three(Budget { ticks: 5, ..Budget::default() });
         two_replicas_lead: in 2, Case { replicas: 2, ..joining(Budget { decisions: 1, ..Budget::default() }) };
         two_replicas_lead_in_time: in 2, Case { replicas: 2, ..three(Budget { decisions: 1, ticks: 3, ..Budget::default() }) };
         of_three_shards_one_dies: three(Budget { kills: 1, ticks: 3, ..Budget::default() });
-        behind_the_fence_a_drain_is_forced: Case { fence: true, ..joining(Budget { forces: 1, writes: 1, ..Budget::default() }) };
+        behind_the_fence_a_drain_is_forced: in 2, Case { fence: true, ..joining(Budget { forces: 1, writes: 1, ..Budget::default() }) };
         behind_the_fence_a_drain_is_forced_and_the_acknowledgement_is_late: in 2,
             Case { fence: true, late_acknowledgement: true, ..joining(Budget { forces: 1, writes: 1, ..Budget::default() }) };
         a_hold_runs_out_in_a_takeover: two(Budget { releases: 1, restarts: 1, lapses: 1, ..Budget::default() });
@@ -234,7 +234,7 @@ mod as_it_should_be {
             Case { replicas: 2, ..two(Budget { releases: 1, restarts: 1, lapses: 1, decisions: 1, ..Budget::default() }) };
         a_shard_dies_and_comes_back_at_the_end_of_a_hold: in 2,
             Case { steady: ONE, ..two(Budget { kills: 1, restarts: 1, ticks: 3, lapses: 1, ..Budget::default() }) };
-        writes_of_the_sharder_are_late: joining(Budget { lates: 1, ..Budget::default() });
+        writes_of_the_sharder_are_late: in 2, joining(Budget { lates: 1, ..Budget::default() });
         of_three_shards_one_ends_in_order_and_begins_again: three(Budget { releases: 1, restarts: 1, ..Budget::default() });
         one_ends_in_order_and_begins_again_while_another_joins: in "minutes", again_beside_a_newcomer();
         of_three_shards_one_ends_in_order_and_begins_again_and_messages_are_lost:
@@ -249,7 +249,7 @@ mod as_it_should_be {
         one_joins_while_another_dies: in "minutes", Case { steady: [true; 3], ..joining(Budget { kills: 1, ticks: 3, ..Budget::default() }) };
         the_webhook_assigns_at_once_while_a_shard_dies: in "minutes",
             Case { children: false, steady: [true; 3], ..joining(Budget { kills: 1, ticks: 3, ..Budget::default() }) };
-        reads_lag_while_a_shard_stands_still: calm(Budget { pauses: 1, ticks: 3, catch_ups: 1, ..Budget::default() });
+        reads_lag_while_a_shard_stands_still: in 2, calm(Budget { pauses: 1, ticks: 3, catch_ups: 1, ..Budget::default() });
         messages_are_lost_and_watches_end: in "minutes", joining(Budget { losses: 1, cuts: 1, ..Budget::default() });
         behind_the_fence_of_three_shards_one_dies_while_another_renews: in "minutes",
             Case { fence: true, ..three(Budget { writes: 1, kills: 1, ticks: 3, ..Budget::default() }) };

@@ -1,30 +1,29 @@
 //! Decides how many cases run at once: as many as leave the machine in time.
 
 use std::{
+    pin::pin,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{case::Weight, lateness::LATE};
+use super::case::Weight;
 
 /// How often the limit is looked at.
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Below this the machine has room for more.
-const EARLY: Duration = Duration::from_millis(6);
+/// Below this the machine has room for more; above the other it has too much.
+const EARLY: Duration = Duration::from_millis(10);
+const OVERRUN: Duration = Duration::from_millis(20);
 
 /// What may run at once: at first, at least and at most, for each core. A case that waits counts one.
-const FIRST: usize = 4;
+const FIRST: usize = 5;
 const LEAST: usize = 2;
 const MOST: usize = 10;
 
 /// What a case in which controllers work counts.
 const WORKS: usize = 3;
-
-/// What a case counts that runs alone: more than there ever is.
-const ALL: usize = usize::MAX / 2;
 
 /// Admits cases by their weight, within a limit that follows how late work ends.
 #[derive(Debug)]
@@ -32,17 +31,17 @@ pub(super) struct Admission {
     cores: usize,
     state: Mutex<State>,
     changed: Notify,
+    /// Held for writing by a case that runs alone: those that are admitted later wait for it, and it for those before.
+    turns: RwLock<()>,
 }
 
 #[derive(Debug)]
 struct State {
     limit: usize,
     used: usize,
-    /// Cases that wait to run alone. None begins beside them.
-    alone: usize,
-    /// Cases that were not admitted at once since the last look.
+    /// Whether a case was not admitted at once since the last look.
     refused: bool,
-    /// The least and the most that ran at once.
+    /// The least and the most that could run at once.
     range: (usize, usize),
 }
 
@@ -51,14 +50,21 @@ struct State {
 pub(super) struct Permit<'a> {
     admission: &'a Admission,
     tokens: usize,
+    _turn: Option<Turn<'a>>,
+}
+
+#[derive(Debug)]
+enum Turn<'a> {
+    Alone { _held: RwLockWriteGuard<'a, ()> },
+    Beside { _held: RwLockReadGuard<'a, ()> },
 }
 
 impl Admission {
     /// For a machine with so many cores.
     pub(super) fn new(cores: usize) -> Self {
         let limit = FIRST * cores;
-        let state = State { limit, used: 0, alone: 0, refused: false, range: (limit, limit) };
-        Self { cores, state: Mutex::new(state), changed: Notify::new() }
+        let state = State { limit, used: 0, refused: false, range: (limit, limit) };
+        Self { cores, state: Mutex::new(state), changed: Notify::new(), turns: RwLock::new(()) }
     }
 
     /// How many cases may ask at once.
@@ -71,24 +77,33 @@ impl Admission {
     /// # Cancel safety
     /// One that is dropped holds nothing.
     pub(super) async fn admit(&self, weight: Weight) -> Permit<'_> {
-        let _waits_alone = (weight == Weight::Alone).then(|| WaitsAlone::of(self));
+        let tokens = match weight {
+            Weight::Waits => 1,
+            Weight::Works => WORKS,
+            Weight::Alone => 0,
+        };
         loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
+            let mut changed = pin!(self.changed.notified());
             // From here on no change is missed.
             changed.as_mut().enable();
-            if let Some(tokens) = self.lock().take(weight) {
-                return Permit { admission: self, tokens };
+            if self.lock().take(tokens) {
+                break;
             }
             changed.await;
         }
+        let mut permit = Permit { admission: self, tokens, _turn: None };
+        permit._turn = Some(match weight {
+            Weight::Alone => Turn::Alone { _held: self.turns.write().await },
+            Weight::Waits | Weight::Works => Turn::Beside { _held: self.turns.read().await },
+        });
+        permit
     }
 
     /// Follows the lateness since the last look.
     pub(super) fn follow(&self, lateness: Duration) {
         let mut state = self.lock();
         let refused = std::mem::take(&mut state.refused);
-        if lateness >= LATE {
+        if lateness >= OVERRUN {
             state.limit = (state.limit * 3 / 4).max(LEAST * self.cores);
         } else if lateness < EARLY && refused {
             state.limit = (state.limit + 1).min(MOST * self.cores);
@@ -109,21 +124,12 @@ impl Admission {
 }
 
 impl State {
-    fn take(&mut self, weight: Weight) -> Option<usize> {
-        let (tokens, fits) = match weight {
-            Weight::Alone => (ALL, self.used == 0),
-            // Where nothing runs, even the heaviest may.
-            Weight::Waits | Weight::Works => {
-                let tokens = if weight == Weight::Waits { 1 } else { WORKS };
-                (tokens, self.alone == 0 && (self.used == 0 || self.used + tokens <= self.limit))
-            }
-        };
-        if !fits {
-            self.refused = true;
-            return None;
-        }
-        self.used += tokens;
-        Some(tokens)
+    /// Takes these, if there is room. Where nothing runs, even the heaviest may.
+    fn take(&mut self, tokens: usize) -> bool {
+        let fits = tokens == 0 || self.used == 0 || self.used + tokens <= self.limit;
+        self.refused |= !fits;
+        self.used += if fits { tokens } else { 0 };
+        fits
     }
 }
 
@@ -131,23 +137,6 @@ impl Drop for Permit<'_> {
     fn drop(&mut self) {
         self.admission.lock().used -= self.tokens;
         self.admission.changed.notify_waiters();
-    }
-}
-
-/// Counts a case that is to run alone, until it has run.
-struct WaitsAlone<'a>(&'a Admission);
-
-impl<'a> WaitsAlone<'a> {
-    fn of(admission: &'a Admission) -> Self {
-        admission.lock().alone += 1;
-        Self(admission)
-    }
-}
-
-impl Drop for WaitsAlone<'_> {
-    fn drop(&mut self) {
-        self.0.lock().alone -= 1;
-        self.0.changed.notify_waiters();
     }
 }
 
@@ -165,15 +154,15 @@ mod tests {
     fn follows_the_lateness_of_the_machine() {
         let admission = Admission::new(2);
         let running: Vec<_> = std::iter::from_fn(|| admit(&admission, Weight::Waits)).collect();
-        assert_eq!(running.len(), 8);
-        // There was no room for a ninth, and the machine was in time.
+        assert_eq!(running.len(), 10);
+        // There was no room for another, and the machine was in time.
         admission.follow(Duration::ZERO);
         assert!(admit(&admission, Weight::Waits).is_some());
         for _ in 0..9 {
-            admission.follow(LATE);
+            admission.follow(OVERRUN);
         }
         assert!(admit(&admission, Weight::Waits).is_none());
-        assert_eq!(admission.range(), (4, 9));
+        assert_eq!(admission.range(), (4, 11));
         drop(running);
         // All that works is heavier than what waits.
         assert!(admit(&admission, Weight::Works).is_some_and(|_one| admit(&admission, Weight::Works).is_none()));

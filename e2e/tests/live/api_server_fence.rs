@@ -23,9 +23,9 @@ pub(crate) fn group() -> Group {
                 .costs("a control plane of its own, whose API server starts twice"),
             case!(joins::what_joins_a_fenced_ring_is_given_to_nobody_before_the_fence_is_around_it),
             case!(kept::what_somebody_does_to_the_policy_is_undone_and_the_fence_is_not_in_place_meanwhile)
-                .costs("two shards without work, while tests of the sharder show the rest"),
+                .costs("a minute of waiting for the API server"),
             case!(kept::the_policy_goes_when_the_ring_does_not_ask_for_it_and_with_the_ring)
-                .costs("what tests of the sharder show"),
+                .costs("half a minute; nobody can write where the policy stays"),
             case!(kept::nothing_new_is_given_to_anybody_before_the_fence_is_around_it),
             case!(kept::a_missing_permission_is_told_with_its_remedy_and_work_goes_on)
                 .costs("a control plane of its own"),

@@ -4,7 +4,6 @@
 
 mod doubt;
 mod fixture;
-mod followed;
 mod life;
 mod named;
 mod peers;
@@ -37,8 +36,6 @@ pub(crate) fn group() -> Group {
                 .needs(Need::Elector)
                 .costs("waits for a lead to end, what tests of the proxy show by a paused clock"),
             case!("a_lock_that_is_named", named::all_lead(&*fixture().await)),
-            case!("a_lock_that_is_followed", followed::by_one_name(&*fixture().await))
-                .costs("half a minute: by a real reflector, what tests of the proxy show"),
             leads("controller_runtime", controller_runtime)
                 .needs(Need::Elector)
                 .costs("client-go's election with a manager around it"),

@@ -14,11 +14,8 @@ use ringside_e2e::{
 
 /// The cases.
 pub(crate) fn group() -> Group {
-    let cases = vec![
-        case!(two_leaders_at_once_are_found).costs("a fault that the checker finds in its unit tests"),
-        case!(shards_join_leave_return_and_restart),
-        case!(an_object_in_work_is_handed_over_only_when_it_is_done),
-    ];
+    let cases =
+        vec![case!(shards_join_leave_return_and_restart), case!(an_object_in_work_is_handed_over_only_when_it_is_done)];
     Group::new("sharing", cases.into_iter().map(Case::works).collect())
 }
 
@@ -65,34 +62,6 @@ async fn finish(system: &System, updates: Updates) -> Report {
     assert_eq!(report.second_creates, 0, "children are moved before their owners, so that none is created again");
     assert_eq!(report.objects.values().sum::<usize>(), OBJECTS);
     report
-}
-
-/// Without Ringside one replica does all the work, until there is one that elects elsewhere.
-async fn two_leaders_at_once_are_found() {
-    let mut system = System::start(Settings::default()).await.unwrap();
-    for replica in ["replica-0", "replica-1"] {
-        system.add_unsharded(replica).await.unwrap();
-    }
-    let client = system.control_plane().client();
-    workload(0).create(&client).await.unwrap();
-    eventually("all objects are worked on", DEADLINE, || async {
-        let done: usize = system.monitor().judge(|checker| checker.reconciles().values().sum());
-        if done >= OBJECTS { Ok(()) } else { Err(format!("{done} reconciles")) }
-    })
-    .await
-    .unwrap();
-    assert_eq!(system.monitor().judge(|checker| (checker.reconciles().len(), checker.overlaps())), (1, 0));
-
-    system.add_unsharded_with_lock("replica-2", "kube-system").await.unwrap();
-    let _updates = workload(0).start_updates(&client);
-    eventually("an overlap", DEADLINE, || async {
-        system.check().map_err(|error| error.to_string())?;
-        let overlaps = system.monitor().judge(Checker::overlaps);
-        if overlaps > 0 { Ok(()) } else { Err("none".to_owned()) }
-    })
-    .await
-    .unwrap();
-    assert!(!system.report(FORGOTTEN).await.unwrap().is_clean());
 }
 
 /// About half of the objects are in work when they are drained, and for far longer than a move takes: a proxy that

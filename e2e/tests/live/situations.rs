@@ -9,7 +9,7 @@ use std::{
 };
 
 use k8s_openapi::{
-    api::{core::v1::ConfigMap, events::v1::Event, flowcontrol::v1::FlowSchema, rbac::v1::ClusterRole},
+    api::{core::v1::ConfigMap, events::v1::Event, rbac::v1::ClusterRole},
     apimachinery::pkg::apis::meta::v1::Condition,
 };
 use kube::{
@@ -44,8 +44,6 @@ pub(crate) fn group() -> Group {
                 absent::has_no_objects_until_it_is_back()
             )
             .costs("two minutes of waiting: which shard gets what then is a pure function"),
-            case!(an_api_server_that_asks_for_a_pause_gets_one)
-                .costs("a control plane: with the API server's own fairness, what tests of the limiter show"),
         ],
     )
 }
@@ -55,26 +53,6 @@ const DEADLINE: Duration = Duration::from_secs(90);
 const OBJECTS: usize = 60;
 /// As by default: the bounds of a proxy's memory fit it.
 const LEASE: Duration = Duration::from_secs(15);
-
-/// Leaves the sharder room for one write to a Website at a time, whatever else it asks for: what comes beside is refused.
-const NO_ROOM: &str = "
-apiVersion: flowcontrol.apiserver.k8s.io/v1
-kind: PriorityLevelConfiguration
-metadata: {name: no-room}
-spec:
-  type: Limited
-  limited: {nominalConcurrencyShares: 0, lendablePercent: 0, borrowingLimitPercent: 0, limitResponse: {type: Reject}}
----
-apiVersion: flowcontrol.apiserver.k8s.io/v1
-kind: FlowSchema
-metadata: {name: no-room}
-spec:
-  priorityLevelConfiguration: {name: no-room}
-  matchingPrecedence: 2
-  rules:
-  - subjects: [{kind: User, user: {name: 'system:serviceaccount:ringside-system:ringside-sharder'}}]
-    resourceRules: [{verbs: [patch], apiGroups: [web.example.com], resources: [websites], namespaces: ['*']}]
-";
 
 /// The API groups of what is sharded, and of webhook configurations and policies.
 const SITES: &str = "web.example.com";
@@ -409,47 +387,6 @@ async fn what_keeps_the_sharder_from_its_work_is_told_until_it_is_over() {
     fixture.until_metrics(&["controller_sharding_leader 1"]).await;
     fixture.create("last", 5).await;
     fixture.until_counts("what came later is counted, too", |counts| counts.assigned == 20).await;
-}
-
-/// By its own fairness, and not by a server that plays it.
-async fn an_api_server_that_asks_for_a_pause_gets_one() {
-    /// So many writes are under way at once by then, of which the API server lets one in, and one that had begun before.
-    const AT_ONCE: usize = 3;
-    let mut fixture = Fixture::alone(true).await;
-    // More than are written in the time, one at a time with a pause after each.
-    fixture.create("site", OBJECTS).await;
-    manifests::apply(&fixture.client, &manifests::parse(NO_ROOM).unwrap()).await.unwrap();
-    let schemas: Api<FlowSchema> = Api::all(fixture.client.clone());
-    eventually("the API server goes by it", DEADLINE, || async {
-        let schema = schemas.get("no-room").await.map_err(|error| error.to_string())?;
-        let conditions = schema.status.and_then(|status| status.conditions).unwrap_or_default();
-        let dangles = conditions.iter().find(|one| one.type_.as_deref() == Some("Dangling"));
-        let in_place = dangles.is_some_and(|one| one.status.as_deref() == Some("False"));
-        if in_place { Ok(()) } else { Err(format!("{conditions:?}")) }
-    })
-    .await
-    .unwrap();
-    fixture.add_shards(&["shard-0"]).await;
-    let throttled = async || {
-        let metrics = fixture.metrics().await;
-        let line = metrics.lines().find_map(|line| line.strip_prefix("controller_sharding_throttled_total "));
-        line.unwrap().parse::<usize>().unwrap()
-    };
-    fixture.until_metrics(&["controller_sharding_write_limit 2"]).await;
-    let (before, begin) = (throttled().await, Instant::now());
-    let refused = eventually("some are refused", DEADLINE, || async {
-        let refused = throttled().await - before;
-        if refused >= 2 * AT_ONCE { Ok(refused) } else { Err(format!("{refused}")) }
-    });
-    let (refused, counted) = (refused.await.unwrap(), begin.elapsed());
-    // Each answer says when to come back: after a second.
-    let rounds = usize::try_from(counted.as_secs()).unwrap() + 2;
-    assert!(refused <= rounds * AT_ONCE, "{refused} writes were refused in {counted:?}");
-    fixture.until_counts("some wait", |counts| counts.unassigned > 0 && counts.unassigned_since.is_some()).await;
-
-    schemas.delete("no-room", &DeleteParams::default()).await.unwrap();
-    let all = i64::try_from(OBJECTS).unwrap();
-    fixture.until_counts("none waits", |counts| (counts.assigned, counts.unassigned) == (all, 0)).await;
 }
 
 async fn a_webhook_that_the_api_server_does_not_reach_is_told_in_its_words() {
