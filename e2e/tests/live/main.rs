@@ -7,11 +7,9 @@ mod alerts;
 mod api_server_fence;
 mod at_rest;
 mod before_you_shard;
-mod chaos;
 mod command;
 mod compatibility;
 mod contract;
-mod control_plane;
 mod docs;
 mod electors;
 mod endurance;
@@ -75,14 +73,12 @@ fn main() -> ExitCode {
         compatibility::group(),
         contract::group(),
         install::group(),
-        control_plane::group(),
         docs::group(),
         alerts::group(),
         webhook::group(),
         footprint::group(),
         quiet_logs::group(),
         at_rest::group(),
-        chaos::group(),
     ]);
     runner.renews(planes::end).run()
 }
