@@ -14,8 +14,11 @@ use ringside_e2e::{
 
 /// The cases.
 pub(crate) fn group() -> Group {
-    let cases =
-        vec![case!(shards_join_leave_return_and_restart), case!(an_object_in_work_is_handed_over_only_when_it_is_done)];
+    let cases = vec![
+        case!(shards_join_leave_return_and_restart)
+            .costs("what the demo shows, and `promises` behind the API server's fence"),
+        case!(an_object_in_work_is_handed_over_only_when_it_is_done),
+    ];
     Group::new("sharing", cases.into_iter().map(Case::works).collect())
 }
 
