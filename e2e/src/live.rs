@@ -107,9 +107,9 @@ pub struct Runner {
     /// As in [`Stage`].
     all: bool,
     missing: BTreeMap<Need, String>,
-    broken: BTreeMap<Need, String>,
+    /// Known once all is prepared.
+    broken: Option<BTreeMap<Need, String>>,
     renews: fn(),
-    is_prepared: bool,
 }
 
 impl Runner {
@@ -127,9 +127,8 @@ impl Runner {
         }
         // Those that need the machine for themselves come last, so that nothing waits behind them.
         cases.sort_by_key(|(_, case)| case.weight == Weight::Alone);
-        let (missing, broken) = (BTreeMap::new(), BTreeMap::new());
-        let renews = || {};
-        let mut runner = Self { arguments, cases, open, all, missing, broken, renews, is_prepared: false };
+        let (missing, renews) = (BTreeMap::new(), || {});
+        let mut runner = Self { arguments, cases, open, all, missing, broken: None, renews };
         let environment = Environment::of_process();
         let obstacle = |need: Need| need.obstacle(&environment).map(|obstacle| (need, obstacle));
         runner.missing = runner.needs().into_iter().filter_map(obstacle).collect();
@@ -166,15 +165,15 @@ impl Runner {
     pub fn prepare(&mut self) {
         let needs = if self.has_work() { self.needs() } else { BTreeSet::new() };
         let needs: Vec<_> = needs.into_iter().filter(|need| !self.missing.contains_key(need)).collect();
-        let environment = Environment::of_process();
+        let (environment, mut broken) = (Environment::of_process(), BTreeMap::new());
         for (index, need) in needs.iter().enumerate() {
             say(format_args!("preparing {} of {}: {need}", index + 1, needs.len()));
             if let Err(error) = need.prepare(&environment) {
                 say(format_args!("can't prepare {need}: {error:#}"));
-                self.broken.insert(*need, format!("{error:#}"));
+                broken.insert(*need, format!("{error:#}"));
             }
         }
-        self.is_prepared = true;
+        self.broken = Some(broken);
     }
 
     /// Runs the cases, in a runtime of their own.
@@ -190,11 +189,11 @@ impl Runner {
     /// Runs the cases in this runtime, from a thread that may block.
     #[must_use]
     pub fn run_in(mut self, handle: &Handle) -> ExitCode {
-        if !self.is_prepared {
+        if self.broken.is_none() {
             self.prepare();
         }
         toolchain::seal();
-        let Self { arguments, cases, open, all, missing, broken, renews, .. } = self;
+        let Self { arguments, cases, open, all, missing, broken, renews } = self;
         let stage = Arc::new(Stage {
             handle: handle.clone(),
             admission: Admission::new(cores()),
@@ -203,7 +202,7 @@ impl Runner {
             verdict: Mutex::default(),
             all,
             missing,
-            broken,
+            broken: broken.unwrap_or_default(),
             renews,
         });
         let begin = Instant::now();

@@ -98,7 +98,7 @@ fn the_end_tells_what_came_of_all_and_why() {
         failed: vec!["a::broken".to_owned()],
         ignored: BTreeMap::from([("can't run here: install Java".to_owned(), 2)]),
         again: vec![("a::slow".to_owned(), LATE, Outcome::Passed)],
-        took: Vec::new(),
+        took: vec![(Duration::from_secs(3), "a::slow".to_owned())],
     };
     let late = [1, 30, 400].map(Duration::from_millis);
     let machine = Machine { cores: 2, late, at_once: (4, 20), took: Duration::from_secs(90) };

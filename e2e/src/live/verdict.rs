@@ -40,20 +40,10 @@ pub(super) struct Machine {
 impl Verdict {
     /// Says all of it.
     pub(super) fn say(&self, f: &mut impl fmt::Write, machine: &Machine) -> fmt::Result {
-        let mut took: Vec<_> = self.took.iter().collect();
-        took.sort_unstable_by(|one, other| other.cmp(one));
-        writeln!(f, "the slowest:")?;
-        for (took, name) in took.into_iter().take(NAMED_SLOWEST) {
-            writeln!(f, "{:>7.1} s  {name}", took.as_secs_f64())?;
+        // Where nothing ran, nothing of the machine is to be told.
+        if !self.took.is_empty() {
+            self.say_measured(f, machine)?;
         }
-        let [median, hundredth, worst] = machine.late.map(|late| late.as_millis());
-        let (least, most) = machine.at_once;
-        writeln!(
-            f,
-            "the machine: {} cores; a timer with 4 ms of work was late by {median} ms in the median second, {hundredth} ms in 1 of 100, {worst} ms \
-             in the worst; {least} to {most} cases could run at once",
-            machine.cores
-        )?;
         for (name, late, outcome) in &self.again {
             let late = late.as_millis();
             let outcome = if *outcome == Outcome::Passed { "passed only alone" } else { "failed alone, too" };
@@ -68,5 +58,23 @@ impl Verdict {
         let ignored: usize = self.ignored.values().sum();
         let (failed, seconds) = (self.failed.len(), machine.took.as_secs());
         writeln!(f, "live cases: {} passed, {failed} failed, {ignored} ignored; {seconds} s", self.passed)
+    }
+
+    /// Says what took longest, and how the machine was.
+    fn say_measured(&self, f: &mut impl fmt::Write, machine: &Machine) -> fmt::Result {
+        let mut took: Vec<_> = self.took.iter().collect();
+        took.sort_unstable_by(|one, other| other.cmp(one));
+        writeln!(f, "the slowest:")?;
+        for (took, name) in took.into_iter().take(NAMED_SLOWEST) {
+            writeln!(f, "{:>7.1} s  {name}", took.as_secs_f64())?;
+        }
+        let [median, hundredth, worst] = machine.late.map(|late| late.as_millis());
+        let (least, most) = machine.at_once;
+        writeln!(
+            f,
+            "the machine: {} cores; a timer with 4 ms of work was late by {median} ms in the median second, {hundredth} ms in 1 of 100, {worst} ms \
+             in the worst; {least} to {most} cases could run at once",
+            machine.cores
+        )
     }
 }

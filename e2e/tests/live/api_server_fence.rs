@@ -25,7 +25,7 @@ pub(crate) fn group() -> Group {
             case!(kept::what_somebody_does_to_the_policy_is_undone_and_the_fence_is_not_in_place_meanwhile)
                 .costs("a minute of waiting for the API server"),
             case!(kept::the_policy_goes_when_the_ring_does_not_ask_for_it_and_with_the_ring)
-                .costs("half a minute; nobody can write where the policy stays"),
+                .costs("half a minute: where the policy stays, writes are refused"),
             case!(kept::nothing_new_is_given_to_anybody_before_the_fence_is_around_it),
             case!(kept::a_missing_permission_is_told_with_its_remedy_and_work_goes_on)
                 .costs("a control plane of its own"),
