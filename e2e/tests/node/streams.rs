@@ -65,7 +65,7 @@ const FENCED: &str = "streams-fenced";
 const ACCOUNT: &str = "streams";
 
 /// What is written of the page about compatibility: behaviour and representation, of each case that compares.
-const SECTION: Section = Section { name: "pods", test: "node -- --include-ignored" };
+const SECTION: Section = Section { name: "pods", test: "in_pods -- --include-ignored" };
 const BY_KUBECTL: &str = "SPDY, WebSocket";
 const BY_HTTP: &str = "HTTP/1.1, HTTP/2";
 const ROWS: [(&str, &str); 6] = [
