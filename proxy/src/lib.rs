@@ -162,6 +162,7 @@ pub async fn run_with(
     // Everything but the server goes on until the last request has ended. Then only the shard does: what is drained is let go,
     // and the Lease released.
     let (served, mut tasks) = (Shutdown::new(), Tasks::new());
+    tasks.show_by(health.heartbeats());
     let (fence, folder) = (shared.fence.clone(), config.access_dir.clone());
     let (stack, until, after) = (stages::stack(&shared, upstream), shutdown.clone(), served.clone());
     tasks.spawn("the server", server.run(stack, until).map_ok(move |()| after.trigger()));

@@ -24,6 +24,7 @@ use tokio::{
 use crate::{
     connection_limit::{ConnectionLimit, ConnectionPermit},
     contained::contained,
+    heartbeat::Heartbeats,
     listen::accept,
     shutdown::Shutdown,
 };
@@ -85,11 +86,14 @@ type Checks = BTreeMap<&'static str, Checked>;
 
 /// The checks behind the probes. A check that nobody has passed yet fails.
 #[derive(Clone, Debug)]
-pub struct Health(Arc<watch::Sender<Checks>>);
+pub struct Health {
+    checks: Arc<watch::Sender<Checks>>,
+    heartbeats: Heartbeats,
+}
 
 impl Default for Health {
     fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(Checks::new())))
+        Self { checks: Arc::new(watch::Sender::new(Checks::new())), heartbeats: Heartbeats::default() }
     }
 }
 
@@ -101,14 +105,19 @@ impl Health {
 
     /// Adds a check; it fails until its owner says otherwise.
     pub fn check(&self, name: &'static str, probe: Probe) -> Check {
-        self.0.send_modify(|checks| {
+        self.checks.send_modify(|checks| {
             checks.insert(name, Checked { probe, result: Err("not there yet".to_owned()), passed: false });
         });
         Check { name, health: self.clone() }
     }
 
     fn has(&self, probe: Probe) -> bool {
-        self.0.borrow().values().any(|state| state.probe == probe)
+        self.checks.borrow().values().any(|state| state.probe == probe)
+    }
+
+    /// Where tasks show that they are polled: `/livez` fails for one that stalls.
+    pub fn heartbeats(&self) -> &Heartbeats {
+        &self.heartbeats
     }
 
     /// What fails `probe`, as `name: reason`; empty when it passes.
@@ -117,7 +126,12 @@ impl Health {
             let reason = state.result.as_ref().err()?;
             state.counts_for(probe).then(|| format!("{name}: {reason}"))
         };
-        self.0.borrow().iter().filter_map(fails).collect()
+        let mut failures: Vec<_> = self.checks.borrow().iter().filter_map(fails).collect();
+        if matches!(probe, Probe::Live | Probe::Ready) {
+            let stalled = self.heartbeats.stalled().into_iter();
+            failures.extend(stalled.map(|(task, age)| format!("{task}: has stood still for {} s", age.as_secs())));
+        }
+        failures
     }
 }
 
@@ -140,7 +154,7 @@ impl Check {
     }
 
     fn set(&self, result: Result<(), String>) {
-        self.health.0.send_modify(|checks| {
+        self.health.checks.send_modify(|checks| {
             if let Some(state) = checks.get_mut(self.name) {
                 state.passed |= result.is_ok();
                 state.result = result;
@@ -286,6 +300,18 @@ mod tests {
         health.check("gap", Probe::Live).fail("the controller must restart");
         assert_eq!(health.failures(Probe::Ready), ["gap: the controller must restart"]);
         assert_eq!(health.failures(Probe::Live), health.failures(Probe::Ready));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn task_that_stalls_fails_liveness() {
+        let health = Health::new();
+        let mut task = Box::pin(health.heartbeats().follow("the ring 'x'", std::future::pending::<()>()));
+        assert!(futures::FutureExt::now_or_never(task.as_mut()).is_none());
+        tokio::time::advance(crate::heartbeat::STALLED).await;
+        for probe in [Probe::Live, Probe::Ready] {
+            assert_eq!(health.failures(probe), ["the ring 'x': has stood still for 60 s"]);
+        }
+        assert_eq!(health.failures(Probe::Controller), [""; 0]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod connection_limit;
 pub mod contained;
 pub mod discovery;
 pub mod explain;
+pub mod heartbeat;
 pub mod lease;
 pub mod listen;
 pub mod logging;

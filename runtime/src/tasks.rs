@@ -4,7 +4,7 @@ use std::{collections::HashMap, error::Error, future::Future, time::Duration};
 
 use tokio::task::{Id, JoinError, JoinSet};
 
-use crate::shutdown::Shutdown;
+use crate::{heartbeat::Heartbeats, shutdown::Shutdown};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -42,6 +42,7 @@ pub enum TaskFailed {
 pub struct Tasks {
     set: JoinSet<Result<(), BoxError>>,
     names: HashMap<Id, &'static str>,
+    heartbeats: Heartbeats,
 }
 
 impl Tasks {
@@ -50,12 +51,20 @@ impl Tasks {
         Self::default()
     }
 
+    /// Has the tasks that are started from now on show that they are polled.
+    pub fn show_by(&mut self, heartbeats: &Heartbeats) {
+        self.heartbeats = heartbeats.clone();
+    }
+
     /// Starts a task that must go on until the shutdown.
     pub fn spawn<E>(&mut self, name: &'static str, task: impl Future<Output = Result<(), E>> + Send + 'static)
     where
         E: Into<BoxError>,
     {
-        let handle = self.set.spawn(async move { task.await.map_err(Into::into) });
+        let heartbeats = self.heartbeats.clone();
+        // In a debug build a large one is on the stack once for each layer around it.
+        let task = Box::pin(task);
+        let handle = self.set.spawn(async move { heartbeats.follow(name, task).await.map_err(Into::into) });
         self.names.insert(handle.id(), name);
     }
 

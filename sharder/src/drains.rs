@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use ringside_ring::cluster_ring::GroupResource;
 use tokio::{sync::watch, time::Instant};
 
@@ -206,12 +206,20 @@ impl Drains {
         }
     }
 
-    /// Forgets the drains of objects that are not known to be on the move.
+    /// Forgets the drains of objects that are not known to be on the move. `is_moving` is asked without the lock: the index, which
+    /// knows it, tells the drains what it is shown.
     pub(crate) fn keep(&self, is_moving: impl Fn(&GroupResource, &str) -> bool) {
-        let mut register = self.0.lock();
-        let is_over = |(uid, drain): &(&String, &Drain)| drain.asked == Asked::Yes && !is_moving(&drain.resource, uid);
-        let over: Vec<_> = register.by_uid.iter().filter(is_over).map(|(uid, _)| uid.clone()).collect();
-        over.iter().for_each(|uid| register.forget(uid));
+        let known: Vec<_> = {
+            let register = self.0.lock();
+            let asked = register.by_uid.iter().filter(|(_, drain)| drain.asked == Asked::Yes);
+            asked.map(|(uid, drain)| (drain.resource.clone(), uid.clone(), drain.id.clone())).collect()
+        };
+        for (_, uid, id) in known.into_iter().filter(|(resource, uid, _)| !is_moving(resource, uid)) {
+            let mut register = self.0.lock();
+            if register.by_uid.get(&uid).is_some_and(|drain| drain.id == id && drain.asked == Asked::Yes) {
+                register.forget(&uid);
+            }
+        }
     }
 
     /// The object has a shard again, or is gone.

@@ -5,8 +5,8 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
+use crate::lock::{Mutex, rank};
 use k8s_openapi::api::core::v1::ObjectReference;
-use parking_lot::Mutex;
 
 use ringside_ring::cluster_ring::GroupResource;
 use ringside_runtime::explain::{code, explain};
@@ -53,7 +53,7 @@ type Refused = BTreeMap<(GroupResource, Task), (String, Instant)>;
 pub(crate) struct Faults {
     /// A refusal of each task, of which each object may have its own words: another one is told after a while.
     tasks: watch::Sender<Refused>,
-    objects: Arc<Mutex<Objects>>,
+    objects: Arc<Mutex<Objects, { rank::FAULTS }>>,
 }
 
 /// The objects that are refused.

@@ -9,9 +9,9 @@ use std::{
     sync::Arc,
 };
 
+use crate::lock::Mutex;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use kube::runtime::reflector::{ObjectRef, Store, store::Writer};
-use parking_lot::Mutex;
 use ringside_ring::{Ring, RingName, cluster_ring, cluster_ring::GroupResource};
 use tokio::sync::watch;
 

@@ -10,11 +10,11 @@ use std::{
     time::Duration,
 };
 
+use crate::lock::{Mutex, rank};
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
 use kube::{Client, client::Body};
-use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use ringside_ring::RingKind;
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ struct State {
 
 /// The server; clones share it. Objects are stored by the path they are read at.
 #[derive(Clone, Default)]
-pub(crate) struct FakeApi(Arc<Mutex<State>>);
+pub(crate) struct FakeApi(Arc<Mutex<State, { rank::FAKE_API }>>);
 
 impl FakeApi {
     /// A client of this server.

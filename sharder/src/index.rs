@@ -16,8 +16,8 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use crate::lock::{Mutex, rank};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use parking_lot::Mutex;
 use ringside_ring::{PlacedBy, RingLabels, partition::group_of};
 
 mod counts;
@@ -132,7 +132,7 @@ struct Changes {
 
 /// The objects of one ring.
 pub(crate) struct Index {
-    state: Mutex<State>,
+    state: Mutex<State, { rank::INDEX }>,
     observer: Box<dyn Observer>,
 }
 

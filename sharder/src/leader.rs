@@ -7,6 +7,7 @@ use ringside_ring::RingName;
 use ringside_runtime::{
     clock::SharedClock,
     explain::explain,
+    heartbeat::Heartbeats,
     lease::{self, Terms},
     shutdown::Shutdown,
 };
@@ -47,6 +48,8 @@ pub(crate) struct Leader {
     /// The writes to objects.
     pub(crate) writes: AllWrites,
     pub(crate) metrics: Metrics,
+    /// Where its tasks show that they are polled.
+    pub(crate) heartbeats: Heartbeats,
     pub(crate) snapshots: watch::Receiver<Option<Arc<Snapshots>>>,
     pub(crate) client_config: Arc<ClientConfig>,
     /// Who vouches for the webhook's certificate.
@@ -256,7 +259,7 @@ impl Leader {
         let fenced = fence::keep(keeper, latest.clone());
         let withdrawn = withdraw(self.client.clone(), self.writes.clone(), leftovers, latest.clone());
         let distributed = distribute(Self { reach: asked, ..self.clone() }, latest, known, faults);
-        let task = tasks.spawn(async move {
+        let work = async move {
             if let Some(before) = before {
                 before.stop().await;
             }
@@ -266,7 +269,10 @@ impl Leader {
                 never = withdrawn => never,
                 never = distributed => never,
             }
-        });
+        };
+        let (heartbeats, name) = (self.heartbeats.clone(), format!("the work on ring '{ring}'"));
+        let work = Box::pin(work);
+        let task = tasks.spawn(async move { heartbeats.follow(name, work).await });
         Running { ring: ring.clone(), metrics: self.metrics.clone(), snapshots, task }
     }
 }

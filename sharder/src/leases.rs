@@ -5,12 +5,12 @@
 
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
+use crate::lock::{Mutex, rank};
 use k8s_openapi::{
     api::{coordination::v1::Lease, core::v1::ObjectReference},
     jiff::Timestamp,
 };
 use kube::{Api, Client, Resource as _, api::ListParams, runtime::watcher::Event};
-use parking_lot::Mutex;
 use ringside_ring::{
     Grace, Members, Moment, Ring, RingKind, RingName, ShardName,
     labels::{LEASE_ADMITTED, LEASE_RING_GENERATION, LEASE_TOKEN_POD, LEASE_WEIGHT, ring_of},
@@ -61,7 +61,7 @@ pub(crate) struct Absent {
 pub(crate) struct Leases {
     /// The kinds of ring that are served.
     kinds: &'static [RingKind],
-    book: Arc<Mutex<Book>>,
+    book: Arc<Mutex<Book, { rank::LEASES }>>,
     clock: SharedClock,
     /// Shards came, went, or changed between ready, late and gone.
     membership: channel::Sender<()>,

@@ -32,6 +32,7 @@ mod keep;
 mod leader;
 mod leases;
 mod leftovers;
+mod lock;
 mod metrics;
 mod move_id;
 mod namespaces;

@@ -14,10 +14,10 @@ use std::{
     time::Duration,
 };
 
+use crate::lock::Mutex;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
-use parking_lot::Mutex;
 use ringside_ring::{
     Moment, RingName, ShardName,
     generation::{Generation, Roll, roll},

@@ -11,6 +11,7 @@ use ringside_runtime::{
     admin::{self, Check, Health, Probe},
     client::{ApiServer, ConnectError},
     clock::{Boottime, SharedClock},
+    heartbeat::Heartbeats,
     lease::Terms,
     logging,
     shutdown::Shutdown,
@@ -112,6 +113,8 @@ fn start(
     let writes = AllWrites::new(metrics.clone());
     let clients = connected(&writes)?;
     let health = Health::new();
+    let heartbeats = health.heartbeats().clone();
+    tasks.show_by(&heartbeats);
     let (certified, synced) = (health.check("webhook", Probe::Ready), health.check("caches", Probe::Ready));
     tasks.spawn("the admin server", admin::serve(admin, health, Arc::new(registry), shutdown.clone()));
 
@@ -131,7 +134,7 @@ fn start(
     };
     tasks.spawn("the webhook", serve(webhook, identity.acceptor()?, reviewer, shutdown.clone()));
     let trust = keep_certificate(tasks, &config, &clients.requests, (identity, certified), shutdown);
-    let setup = Setup { config, clients, writes, metrics, observed, trust };
+    let setup = Setup { config, clients, writes, metrics, heartbeats, observed, trust };
     tasks.spawn("the leader", setup.lead(shutdown.clone()));
     Ok(())
 }
@@ -172,6 +175,7 @@ struct Setup {
     clients: Clients,
     writes: AllWrites,
     metrics: Metrics,
+    heartbeats: Heartbeats,
     observed: Observed,
     trust: watch::Receiver<Option<Trust>>,
 }
@@ -179,7 +183,7 @@ struct Setup {
 impl Setup {
     /// Waits for the first snapshots, then runs for leadership: a leader without them could do nothing.
     async fn lead(self, shutdown: Shutdown) -> Result<(), Infallible> {
-        let Self { config, clients, writes, metrics, observed, trust } = self;
+        let Self { config, clients, writes, metrics, heartbeats, observed, trust } = self;
         let mut snapshots = observed.snapshots.clone();
         let seen = async {
             // Fails only when the process ends.
@@ -215,6 +219,7 @@ impl Setup {
             fences: observed.fences,
             writes,
             metrics,
+            heartbeats,
             snapshots: observed.snapshots,
             client_config: Arc::new(client_config),
             trust,

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use ringside_ring::cluster_ring::GroupResource;
 use tokio::{sync::oneshot, time::sleep};
 use tokio_util::task::TaskTracker;

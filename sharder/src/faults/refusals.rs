@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use ringside_runtime::explain::{code, explain};
 use tokio::time::Instant;
 
@@ -74,12 +74,18 @@ impl Refusals {
         failing.remove(&number).is_some() && failing.is_empty()
     }
 
-    /// Forgets the objects that are not there any more; returns whether none is left by that.
+    /// Forgets the objects that are not there any more; returns whether none is left by that. `is_there` is asked without the lock.
     pub(crate) fn keep(&self, is_there: impl Fn(u32, &str) -> bool) -> bool {
+        let known = |(number, failing): (&u32, &Failing)| (*number, failing.target.uid.clone());
+        let mut gone: Vec<_> = self.0.lock().iter().map(known).collect();
+        gone.retain(|(number, uid)| !is_there(*number, uid));
         let failing = &mut *self.0.lock();
-        let before = failing.len();
-        failing.retain(|number, failing| is_there(*number, &failing.target.uid));
-        before > 0 && failing.is_empty()
+        for (number, uid) in &gone {
+            if failing.get(number).is_some_and(|failing| failing.target.uid == *uid) {
+                failing.remove(number);
+            }
+        }
+        !gone.is_empty() && failing.is_empty()
     }
 
     /// What has been refused for long.

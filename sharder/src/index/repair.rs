@@ -55,7 +55,7 @@ type LastBegan = Arc<Mutex<Mark>>;
 
 /// Lists that families share: one that begins after several of them began to wait serves all of these.
 #[derive(Default)]
-pub(crate) struct SharedLists(parking_lot::Mutex<HashMap<ChildrenOf, LastBegan>>);
+pub(crate) struct SharedLists(crate::lock::Mutex<HashMap<ChildrenOf, LastBegan>>);
 
 impl SharedLists {
     /// Returns once a list that began after `since` was taken in; `list` is called if there is none yet.

@@ -6,6 +6,7 @@ use std::{
 };
 
 use kube::Client;
+use ringside_runtime::heartbeat::Heartbeats;
 use tokio::{
     sync::{Semaphore, watch},
     task::JoinHandle,
@@ -135,6 +136,7 @@ pub(crate) struct Sources {
     client: Client,
     /// Tells when the API server's time went back.
     went_back: watch::Receiver<()>,
+    heartbeats: Heartbeats,
     lists: Arc<Semaphore>,
     listing: Vec<Arc<Listing>>,
     running: BTreeMap<(ResourceId, Scope), Running>,
@@ -147,12 +149,18 @@ pub(crate) struct Sources {
 
 impl Sources {
     /// None yet.
-    pub(crate) fn new(index: Arc<Index>, client: Client, went_back: watch::Receiver<()>) -> Self {
+    pub(crate) fn new(
+        index: Arc<Index>,
+        client: Client,
+        went_back: watch::Receiver<()>,
+        heartbeats: Heartbeats,
+    ) -> Self {
         let listing = index.read(|objects| objects.kinds().iter().map(|_| Arc::default()).collect());
         Self {
             index,
             client,
             went_back,
+            heartbeats,
             listing,
             lists: Arc::new(Semaphore::new(PARALLEL_LISTS)),
             running: BTreeMap::new(),
@@ -199,7 +207,8 @@ impl Sources {
                 let feed = Feed::new(api, source, Arc::clone(&self.lists), self.went_back.clone());
                 let feed = if kind.is_root { feed } else { feed.or_labelled(labels.shard, self.all.subscribe()) };
                 let mode = feed.mode();
-                let task = tokio::spawn(async move { match feed.run().await {} });
+                let (heartbeats, name) = (self.heartbeats.clone(), format!("the watch on '{}'", kind.resource.id));
+                let task = tokio::spawn(async move { match heartbeats.follow(name, feed.run()).await {} });
                 Running { progress, mode, task }
             });
         }

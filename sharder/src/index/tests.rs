@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use ringside_ring::RingLabels;
 use serde_json::json;
 

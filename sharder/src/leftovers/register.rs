@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use ringside_ring::cluster_ring::{ClusterRingSpec, GroupResource, LabelledResource};
 use tokio::sync::watch;
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use tokio::{sync::watch, time::Instant};
 
 use super::Answer;

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use ringside_ring::cluster_ring::GroupResource;
 use ringside_runtime::{client::Pause, explain::code};
 use tokio::{

@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use parking_lot::Mutex;
+use crate::lock::{Mutex, rank};
 use ringside_ring::cluster_ring::GroupResource;
 use tokio::time::{Instant, timeout};
 
@@ -32,7 +32,7 @@ const PLACES_A_WRITE: usize = 8;
 
 /// The places of one ring; clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Moves(Arc<Mutex<State>>);
+pub(crate) struct Moves(Arc<Mutex<State, { rank::MOVES }>>);
 
 struct State {
     bound: usize,

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use tokio::{sync::Notify, time::sleep_until};
 
 mod state;

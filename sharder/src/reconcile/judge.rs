@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use crate::lock::Mutex;
 use crate::{
     drains::Drains,
     faults::{Faults, Task},
@@ -12,7 +13,6 @@ use crate::{
     target::Target,
 };
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 use ringside_ring::{
     ShardName,
     cluster_ring::GroupResource,

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
+use crate::lock::Mutex;
 use arc_swap::ArcSwapOption;
-use parking_lot::Mutex;
 use ringside_ring::cluster_ring::GroupResource;
 
 use super::ring::Ring;

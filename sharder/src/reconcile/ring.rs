@@ -5,13 +5,14 @@ use std::{
     sync::Arc,
 };
 
+use crate::lock::{Mutex, rank};
 use kube::Client;
-use parking_lot::Mutex;
 use ringside_ring::{
     RingLabels, ShardName,
     cluster_ring::GroupResource,
     decide::{Action, Covered},
 };
+use ringside_runtime::heartbeat::Heartbeats;
 use tokio::sync::watch;
 
 use super::{
@@ -37,6 +38,9 @@ use crate::{
     writes::{Answers, Writes},
 };
 
+/// The feeds of a ring.
+type SharedSources = Arc<Mutex<Sources, { rank::SOURCES }>>;
+
 /// What the work on a ring needs of the rest of the sharder.
 #[derive(Clone)]
 pub(super) struct Tools {
@@ -48,6 +52,7 @@ pub(super) struct Tools {
     pub(super) fences: Fences,
     pub(super) notices: Notices,
     pub(super) metrics: Metrics,
+    pub(super) heartbeats: Heartbeats,
     /// Whether the API server asks the webhook about the ring.
     pub(super) reach: Verdicts,
 }
@@ -62,6 +67,7 @@ impl Tools {
             fences: leader.fences.clone(),
             notices: leader.notices.clone(),
             metrics: leader.metrics.clone(),
+            heartbeats: leader.heartbeats.clone(),
             reach: leader.reach.clone(),
         }
     }
@@ -74,7 +80,7 @@ pub(super) struct Ring {
     pub(super) judge: Arc<Judge>,
     pub(super) index: Arc<Index>,
     pub(super) kinds: Vec<Kind>,
-    pub(super) sources: Arc<Mutex<Sources>>,
+    pub(super) sources: SharedSources,
     /// Lists of children that several families wait for.
     pub(super) lists: SharedLists,
     pub(super) moves: Moves,
@@ -134,7 +140,8 @@ impl Ring {
             selection,
             Box::new(Watching(judge.clone())),
         );
-        let sources = Sources::new(index.clone(), tools.watches.clone(), tools.leases.went_back());
+        let sources =
+            Sources::new(index.clone(), tools.watches.clone(), tools.leases.went_back(), tools.heartbeats.clone());
         let sources = Arc::new(Mutex::new(sources));
         let answers = Shown { index: index.clone(), sources: sources.clone(), kinds: kinds.clone() };
         Self {
@@ -279,7 +286,7 @@ fn id_of(kinds: &[Kind], resource: &GroupResource) -> Option<ResourceId> {
 /// Takes what the API server answers into the index.
 struct Shown {
     index: Arc<Index>,
-    sources: Arc<Mutex<Sources>>,
+    sources: SharedSources,
     kinds: Vec<Kind>,
 }
 

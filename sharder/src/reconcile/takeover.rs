@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use tokio::{sync::Notify, time::timeout};
 
 use super::{family::Root, ring::Ring};
@@ -52,7 +52,8 @@ pub(super) async fn follow(ring: &Ring) -> Infallible {
             let view = ring.judge.view();
             let is_back = view.members.is_available(&shard);
             if is_back || ring.tools.leases.hold(&view.ring, &shard, "").is_some() {
-                for (resource, slot) in takeovers.waiting.lock().remove(&shard).unwrap_or_default() {
+                let waiting = takeovers.waiting.lock().remove(&shard);
+                for (resource, slot) in waiting.unwrap_or_default() {
                     ring.judge.queue(resource).add(slot, Priority::Takeover);
                 }
             }

@@ -9,6 +9,7 @@ use std::{
 
 use http::Method;
 use ringside_ring::{RingLabels, cluster_ring::Fence, lease::ShardState};
+use ringside_runtime::heartbeat::Heartbeats;
 use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::sleep};
 
@@ -28,6 +29,7 @@ use crate::{
 mod adopted;
 mod families;
 mod leaving;
+mod locks;
 mod moving;
 mod refused;
 
@@ -109,6 +111,7 @@ impl World {
             fences: crate::fence::follow(api.client()).0,
             notices: Notices::new(api.client()),
             metrics: Metrics::default(),
+            heartbeats: Heartbeats::default(),
             reach: crate::probe::Verdicts::default(),
         };
         let snapshots = watch::Sender::new(Arc::new(snapshot));

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use ringside_ring::{RingName, ShardName, cluster_ring::GroupResource, decide::How};
 use ringside_runtime::explain::{code, explain};
 use tokio::time::{Instant, sleep};

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::lock::Mutex;
 use axum::{
     Router,
     extract::{Request, State},
     middleware::{Next, from_fn_with_state},
     response::Response,
 };
-use parking_lot::Mutex;
 use tokio::{task::AbortHandle, time::Instant};
 
 /// Connections at once: an API server needs few, as HTTP/2 carries many reviews by one.

@@ -4,11 +4,11 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use crate::lock::Mutex;
 use futures::{
     FutureExt,
     future::{BoxFuture, WeakShared},
 };
-use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::resources::Object;

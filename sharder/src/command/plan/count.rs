@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::lock::Mutex;
 use futures::TryStreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Client, api::ListParams};
-use parking_lot::Mutex;
 use ringside_ring::{
     Ownership, ShardName,
     cluster_ring::GroupResource,

@@ -4,13 +4,13 @@
 
 use std::{collections::VecDeque, future::pending};
 
+use crate::lock::Mutex;
 use bytes::Bytes;
 use futures::stream;
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use kube::{Client, client::Body};
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{
@@ -75,7 +75,7 @@ async fn run_with(
     at: impl Fn(usize) + Send + Sync + 'static,
 ) -> Ran {
     let asked = watch::Sender::new(Vec::<String>::new());
-    let script = Arc::new(Mutex::new(VecDeque::from(answers)));
+    let script = Arc::new(Mutex::<_>::new(VecDeque::from(answers)));
     let all = script.lock().len();
     let (asks, at) = (asked.clone(), Arc::new(at));
     let service = tower::service_fn(move |request: Request<Body>| {

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use crate::lock::{Mutex, rank};
 use k8s_openapi::api::coordination::v1::LeaseSpec;
-use parking_lot::Mutex;
 use ringside_ring::Moment;
 
 use super::Name;
@@ -21,7 +21,7 @@ pub(in crate::leases) struct Held {
     /// Until when something is begun under it: the rest is for its end.
     pub(super) begins_until: Moment,
     /// Where both are locked, this one is first.
-    pub(super) term: Mutex<Term>,
+    pub(super) term: Mutex<Term, { rank::HOLD }>,
     pub(super) usage: Mutex<Usage>,
 }
 

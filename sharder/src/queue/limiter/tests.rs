@@ -200,7 +200,7 @@ async fn rings_take_turns_whatever_number_of_resources_they_have() {
     let limiter = limiter();
     let (busy, other) = (limiter.ring(), limiter.ring());
     let taken = fill(&busy);
-    let order = Mutex::new(Vec::new());
+    let order = Mutex::<_>::new(Vec::new());
     let write = async |ring: &RingLimiter, resource: GroupResource, name: &'static str| {
         let _permit = ring.permit(Priority::Between, &resource).await;
         order.lock().push(name);
