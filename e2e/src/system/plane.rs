@@ -17,12 +17,17 @@ use crate::{
 
 const OTHER_SHARDER: &str = "other-sharder";
 
-/// What that may do besides what ours may: it creates its webhook by POST, which RBAC can't limit to a name.
-const MORE: &str = "
+/// Its account: another one than ours, which the guard of our sharder holds to what ours writes. What it may do is not tried.
+const OTHER_ACCOUNT: &str = "
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: other-sharder, namespace: ringside-system}
+---
 apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: other-sharder, labels: {ringside.dev/aggregate-to-sharder: 'true'}}
-rules: [{apiGroups: [admissionregistration.k8s.io], resources: [mutatingwebhookconfigurations], verbs: [create]}]
+kind: ClusterRoleBinding
+metadata: {name: other-sharder}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: ServiceAccount, name: other-sharder, namespace: ringside-system}]
 ";
 
 /// A running plane.
@@ -100,8 +105,8 @@ impl Plane {
 
     /// Starts a sharder that is not ours, a small one after the thesis, for one ring.
     pub(super) async fn start_other_sharder(&mut self, program: &Path, ring: &str) -> Result<(), SystemError> {
-        manifests::apply(&self.control_plane.client(), &manifests::parse(MORE)?).await?;
-        let identity = sharder::identity(self, OTHER_SHARDER).await?;
+        manifests::apply(&self.control_plane.client(), &manifests::parse(OTHER_ACCOUNT)?).await?;
+        let identity = sharder::identity(self, OTHER_SHARDER, OTHER_SHARDER).await?;
         let webhook_port = free_port().context("find a free port")?;
         let mut command = Command::new(program);
         command

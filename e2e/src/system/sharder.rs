@@ -35,7 +35,7 @@ pub struct Sharder {
 impl Sharder {
     /// Starts it, with the permissions of the sharder's ServiceAccount. It reaches the API server by the relay, if there is one.
     pub(super) async fn start(plane: &Plane, index: usize, relay: Option<&Relay>) -> Result<Self, SystemError> {
-        let identity = identity(plane, &format!("ringside-sharder-{index}")).await?;
+        let identity = identity(plane, SERVICE_ACCOUNT, &format!("ringside-sharder-{index}")).await?;
         if let Some(relay) = relay {
             identity.connect_to(&plane.control_plane, &relay.url())?;
         }
@@ -85,7 +85,7 @@ impl Sharder {
     pub(super) async fn again(mut self, plane: &Plane, pod: Return) -> Result<Self, SystemError> {
         if pod == Return::OtherPod {
             self.identity.delete(&plane.control_plane.client()).await?;
-            self.identity = identity(plane, self.identity.pod()).await?;
+            self.identity = identity(plane, SERVICE_ACCOUNT, self.identity.pod()).await?;
         }
         Self::run(plane, self.identity).await
     }
@@ -116,7 +116,7 @@ impl Sharder {
     }
 }
 
-/// A Pod of the sharder's ServiceAccount.
-pub(super) async fn identity(plane: &Plane, name: &str) -> anyhow::Result<ShardIdentity> {
-    ShardIdentity::create(&plane.control_plane, NAMESPACE, SERVICE_ACCOUNT, name, plane.folder.path()).await
+/// A Pod of this ServiceAccount in the sharder's namespace.
+pub(super) async fn identity(plane: &Plane, service_account: &str, name: &str) -> anyhow::Result<ShardIdentity> {
+    ShardIdentity::create(&plane.control_plane, NAMESPACE, service_account, name, plane.folder.path()).await
 }

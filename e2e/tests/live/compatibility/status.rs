@@ -26,14 +26,19 @@ pub(crate) fn reason(answer: &Answer) -> Result<String> {
 pub(crate) fn same_refusal(direct: &Answer, proxied: &Answer, reason: &str) -> Result<()> {
     ensure!(direct.status == proxied.status, "{} became {}: {}", direct.status, proxied.status, proxied.text());
     own_answer(direct, proxied)?;
-    if direct.body.starts_with(PROTOBUF) {
-        let both = [direct, proxied].map(|it| it.body.starts_with(PROTOBUF) && contains(&it.body, reason.as_bytes()));
+    if is_protobuf(direct) {
+        let both = [direct, proxied].map(|it| is_protobuf(it) && contains(&it.body, reason.as_bytes()));
         ensure!(both == [true, true], "{} became {}", direct.text(), proxied.text());
         return Ok(());
     }
     let (one, other) = (read(direct)?, read(proxied)?);
     ensure!(one == other && one["reason"] == reason, "{one} became {other}");
     Ok(())
+}
+
+/// Whether an answer is Kubernetes' protobuf.
+pub(crate) fn is_protobuf(answer: &Answer) -> bool {
+    answer.body.starts_with(PROTOBUF)
 }
 
 /// What a Lease or a ConfigMap says, or a `Status` of it that is no refusal, but for what each server makes up.

@@ -64,12 +64,10 @@ pub(crate) async fn a_controller_from_before_a_gap_is_restarted_by_its_liveness_
     deployed.settled().await;
 }
 
-/// As the documentation says, but for its patience.
+/// As the documentation says, but for its patience. The example's proxy answers probes from outside the pod.
 fn probed(example: &DynamicObject) -> DynamicObject {
     let mut deployment = one_of(example, NAME);
     let pod = &mut deployment.data["spec"]["template"]["spec"];
-    let listen = json!({"name": "RINGSIDE_ADMIN_LISTEN", "value": "0.0.0.0:6444"});
-    pod["initContainers"][0]["env"].as_array_mut().unwrap().push(listen);
     // Longer than the proxy takes to be back, and the controller from its start to its first request, on a slow machine.
     let asked = json!({"path": "/controllerz", "port": 6444});
     pod["containers"][0]["livenessProbe"] =

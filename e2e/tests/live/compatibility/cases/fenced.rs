@@ -67,7 +67,8 @@ pub(super) async fn absent(probe: &Probe, path: &str, name: &str, form: &str) ->
     ensure!(probe.past(&there).await?.status.is_success(), "there is nothing to see");
     let nobodys = Ask::get(path.replace(&format!("/{name}"), "/nobod")).accept(form);
     let mut direct = probe.past(&nobodys).await?.with(StatusCode::NOT_FOUND)?;
-    if !form.contains("protobuf") {
+    // Of protobuf no text is compared. A status is JSON where metadata is asked for, whatever form that has.
+    if !status::is_protobuf(&direct) {
         direct.body = direct.text().replace("nobod", name).into();
     }
     let proxied = probe.proxied(&there).await?;
