@@ -1,9 +1,14 @@
 //! How many bytes the proxy holds in buffers, for all requests and watches together.
 //!
-//! Bodies that are read here as a whole draw from it, and so do events of watches that are kept until their end. Bytes give back
-//! what they have drawn when their last copy is gone.
+//! Bodies that are read here as a whole draw from it as they arrive, and so do events of watches that are kept until their end.
+//! Bytes give back what they have drawn when their last copy is gone. The controller may draw all of it; each other account has a
+//! share, and all of those together half.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
@@ -11,6 +16,7 @@ use http::Extensions;
 use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use parking_lot::Mutex;
+use ringside_runtime::client::WATCH_WINDOW;
 use tokio::{
     sync::{Notify, Semaphore, SemaphorePermit},
     time::timeout,
@@ -24,8 +30,16 @@ pub const SIZE: usize = 10 << 20;
 pub const RESERVE: usize = 1 << 20;
 /// The longest that is small.
 pub const SMALL: usize = 64 << 10;
-/// What a body of unknown length draws at a time once it is not small.
+/// What a body draws at a time once it is not small.
 const STEP: usize = 256 << 10;
+/// Bytes for each account that is not the controller's: the longest body that an API server takes, as one that is longer is not
+/// read. And bytes for all of these accounts.
+pub const SHARE: usize = 3 << 20;
+const SHARES: usize = SIZE / 2;
+/// Watches whose windows may be left unread at once, for each account that is not the controller's, and for all of these.
+const WATCHES: usize = 2048;
+const WATCHES_OF_ACCOUNT: usize = WATCHES / 4;
+const WATCHES_OF_ACCOUNTS: usize = WATCHES / 2;
 /// How long a buffer waits until others give back what it needs.
 pub const WAIT: Duration = Duration::from_secs(1);
 /// How many pages of lists are asked for at once: what has come of one is held until it is read.
@@ -33,16 +47,36 @@ const PAGES: usize = 2;
 /// How long one waits for its turn. Who has the turn may be a client's that stands still.
 const TURN: Duration = Duration::from_secs(10);
 
-/// The budget of one proxy. Cheap to clone.
+/// The budget of one proxy, for one account. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Budget(Arc<Shared>);
+pub struct Budget(Arc<OfAccount>);
+
+#[derive(Debug)]
+struct OfAccount {
+    shared: Arc<Shared>,
+    /// None for the controller's, and for the proxy's own.
+    account: Option<Arc<str>>,
+}
 
 #[derive(Debug)]
 struct Shared {
-    used: Mutex<usize>,
+    used: Mutex<Used>,
     /// Told each time that bytes are given back.
     freed: Notify,
     turns: Semaphore,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    all: usize,
+    by_accounts: usize,
+    /// Of the accounts that draw any.
+    by_account: HashMap<Arc<str>, usize>,
+    /// What each body that is not small has yet to draw to come whole, as far as that is known.
+    needs: BTreeSet<(usize, u64)>,
+    /// Open watches by account.
+    watches: HashMap<Option<Arc<str>>, usize>,
+    last_id: u64,
 }
 
 /// Bytes that are drawn until this is dropped.
@@ -50,7 +84,20 @@ struct Shared {
 pub struct BudgetPermit {
     budget: Budget,
     bytes: usize,
+    /// Of a body whose length is known, until it has come.
+    expected: Option<Box<Expected>>,
 }
+
+#[derive(Debug)]
+struct Expected {
+    length: usize,
+    /// Its place among [`Used::needs`].
+    need: Option<(usize, u64)>,
+}
+
+/// The window of a watch, counted until this is dropped.
+#[derive(Debug)]
+pub struct WindowPermit(Budget);
 
 /// Others hold all that may be held.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +120,8 @@ pub enum Unread {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self(Arc::new(Shared { used: Mutex::default(), freed: Notify::new(), turns: Semaphore::new(PAGES) }))
+        let shared = Shared { used: Mutex::default(), freed: Notify::new(), turns: Semaphore::new(PAGES) };
+        Self(Arc::new(OfAccount { shared: Arc::new(shared), account: None }))
     }
 }
 
@@ -83,9 +131,15 @@ impl Budget {
         extensions.get().cloned().unwrap_or_default()
     }
 
+    /// The same bytes, of which this account draws its share.
+    #[must_use]
+    pub fn of_account(&self, account: Arc<str>) -> Self {
+        Self(Arc::new(OfAccount { shared: self.0.shared.clone(), account: Some(account) }))
+    }
+
     /// How many bytes are held.
     pub fn used(&self) -> usize {
-        *self.0.used.lock()
+        self.0.shared.used.lock().all
     }
 
     /// Holds bytes that were made here, if there is room for them. They may be many: none are of the reserve.
@@ -94,9 +148,31 @@ impl Budget {
         permit.resize_within(bytes.len(), SIZE - RESERVE).then(|| Bytes::from_owner(Held { bytes, _permit: permit }))
     }
 
+    /// How many bytes of watches may come while nobody reads them.
+    pub fn windows(&self) -> u64 {
+        let watches: usize = self.0.shared.used.lock().watches.values().sum();
+        watches as u64 * u64::from(WATCH_WINDOW)
+    }
+
+    /// Counts the window of one more watch.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn window(&self) -> Result<WindowPermit, NoRoom> {
+        let watches = &mut self.0.shared.used.lock().watches;
+        let count = |account: &Option<Arc<str>>| watches.get(account).copied().unwrap_or_default();
+        let (all, own, of_controller) = (watches.values().sum::<usize>(), count(&self.0.account), count(&None));
+        let has_share = own < WATCHES_OF_ACCOUNT && all - of_controller < WATCHES_OF_ACCOUNTS;
+        if all >= WATCHES || (self.0.account.is_some() && !has_share) {
+            return Err(NoRoom);
+        }
+        watches.insert(self.0.account.clone(), own + 1);
+        Ok(WindowPermit(self.clone()))
+    }
+
     /// Draws nothing yet.
     pub fn permit(&self) -> BudgetPermit {
-        BudgetPermit { budget: self.clone(), bytes: 0 }
+        BudgetPermit { budget: self.clone(), bytes: 0, expected: None }
     }
 
     /// Collects a body of at most `most` bytes.
@@ -110,7 +186,7 @@ impl Budget {
 
     /// Waits for the turn to ask for a page of a list, which ends when this is dropped.
     pub async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        timeout(TURN, self.0.turns.acquire()).await.ok()?.ok()
+        timeout(TURN, self.0.shared.turns.acquire()).await.ok()?.ok()
     }
 
     /// All bytes of a body if they come whole, are no more than `most`, and there is room for them; and the same body as it came.
@@ -130,14 +206,21 @@ impl Budget {
         }
     }
 
-    /// What was read of a body, and whether that is all. A length that is known is drawn before the first byte is read.
+    /// The longest body that is read for this account.
+    fn longest(&self) -> usize {
+        if self.0.account.is_some() { SHARE } else { SIZE - RESERVE }
+    }
+
+    /// What was read of a body, and whether that is all.
     async fn read(&self, body: &mut Body, most: usize) -> (Bytes, Result<(), Unread>) {
-        let (mut bytes, mut permit, most) = (Vec::new(), self.permit(), most.min(SIZE - RESERVE));
-        let mut read = match body.size_hint().exact().map(|known| usize::try_from(known).unwrap_or(usize::MAX)) {
+        let (mut bytes, mut permit, mut most) = (Vec::new(), self.permit(), most.min(self.longest()));
+        let length = body.size_hint().exact().map(|known| usize::try_from(known).unwrap_or(usize::MAX));
+        let mut read = match length {
             Some(known) if known > most => Err(Unread::TooLong(most)),
-            Some(known) => permit.grow(known).await.map_err(Unread::from),
-            None => Ok(()),
+            _ => Ok(()),
         };
+        most = length.unwrap_or(most).min(most);
+        permit.expected = length.map(|length| Box::new(Expected { length, need: None }));
         while read.is_ok()
             && let Some(frame) = body.frame().await
         {
@@ -157,6 +240,7 @@ impl Budget {
             }
         }
         bytes.shrink_to_fit();
+        permit.has_come();
         permit.resize(bytes.len().min(permit.bytes));
         (Bytes::from_owner(Held { bytes, _permit: permit }), read)
     }
@@ -187,18 +271,52 @@ impl BudgetPermit {
 
     /// The same, with no more than `most` held by all.
     fn resize_within(&mut self, bytes: usize, most: usize) -> bool {
-        let Shared { used, freed, .. } = &*self.budget.0;
-        let mut used = used.lock();
-        let all = *used - self.bytes + bytes;
-        if bytes > self.bytes && all > most {
+        let shared = self.budget.0.shared.clone();
+        let used = &mut *shared.used.lock();
+        if bytes > self.bytes && !self.has_room(used, bytes, most) {
             return false;
         }
-        *used = all;
+        let left = self.left(bytes);
+        if let Some(expected) = &mut self.expected {
+            used.expect(expected, left);
+        }
+        used.all = used.all - self.bytes + bytes;
+        if let Some(account) = &self.budget.0.account {
+            used.by_accounts = used.by_accounts - self.bytes + bytes;
+            let of_account = used.by_account.entry(account.clone()).or_default();
+            *of_account = *of_account - self.bytes + bytes;
+            if *of_account == 0 {
+                used.by_account.remove(account);
+            }
+        }
         if bytes < self.bytes {
-            freed.notify_waiters();
+            shared.freed.notify_waiters();
         }
         self.bytes = bytes;
         true
+    }
+
+    /// Whether it may draw that many more: all, those of its account, and so that a body can come whole whose length is known.
+    fn has_room(&self, used: &Used, bytes: usize, most: usize) -> bool {
+        let more = bytes - self.bytes;
+        let share = self.budget.0.account.as_ref().is_none_or(|account| {
+            let of_account = used.by_account.get(account).copied().unwrap_or_default();
+            of_account + more <= SHARE && used.by_accounts + more <= SHARES
+        });
+        let least = self.left(bytes).map_or(0, |own| used.needs.first().map_or(own, |(least, _)| own.min(*least)));
+        share && used.all + more + least <= most
+    }
+
+    /// What a body that is not small has yet to draw then, as far as that is known.
+    fn left(&self, bytes: usize) -> Option<usize> {
+        self.expected.as_ref().filter(|_| bytes > SMALL).map(|expected| expected.length.saturating_sub(bytes))
+    }
+
+    /// The body has ended: nobody waits for more of it.
+    fn has_come(&mut self) {
+        if let Some(mut expected) = self.expected.take() {
+            self.budget.0.shared.used.lock().expect(&mut expected, None);
+        }
     }
 
     /// Draws as many, and waits for them. Meanwhile it holds no more than before, so that others may draw.
@@ -207,7 +325,7 @@ impl BudgetPermit {
         let drawn = async {
             loop {
                 // Heeds what is given back from here on.
-                let freed = budget.0.freed.notified();
+                let freed = budget.0.shared.freed.notified();
                 if self.resize(bytes) {
                     return;
                 }
@@ -218,8 +336,35 @@ impl BudgetPermit {
     }
 }
 
+impl Drop for WindowPermit {
+    fn drop(&mut self) {
+        let OfAccount { shared, account } = &*self.0.0;
+        let watches = &mut shared.used.lock().watches;
+        let left = watches.remove(account).unwrap_or_default().saturating_sub(1);
+        if left > 0 {
+            watches.insert(account.clone(), left);
+        }
+    }
+}
+
+impl Used {
+    /// So much is left to draw for a body.
+    fn expect(&mut self, expected: &mut Expected, left: Option<usize>) {
+        let before = expected.need.take();
+        if let Some(need) = &before {
+            self.needs.remove(need);
+        }
+        expected.need = left.map(|left| {
+            self.last_id += u64::from(before.is_none());
+            (left, before.map_or(self.last_id, |(_, id)| id))
+        });
+        self.needs.extend(expected.need);
+    }
+}
+
 impl Drop for BudgetPermit {
     fn drop(&mut self) {
+        self.has_come();
         self.resize(0);
     }
 }

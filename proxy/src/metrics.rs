@@ -222,7 +222,7 @@ impl Collector for Live {
         // Numbers of open streams and drains are far below what a float holds exactly.
         #[allow(clippy::cast_precision_loss)]
         let count = |number: usize| number as f64;
-        let (fence, views) = (self.fence.numbers(), self.views.numbers());
+        let (fence, views, windows) = (self.fence.numbers(), self.views.numbers(), self.budget.windows());
         let gauges = [
             ("open_views", "Open watches and lists of the ring's resources", count(views.open)),
             ("drains", "Objects that the shard was asked to release and has not released", count(drains)),
@@ -234,6 +234,7 @@ impl Collector for Live {
             ),
             ("oldest_refused_drain_seconds", "Age of the oldest of those", oldest_refused.as_secs_f64()),
             ("buffered_bytes", "Bytes of bodies and events that the proxy holds", count(self.budget.used())),
+            ("watch_window_bytes", "Bytes of watches that may come while nobody reads them", windows as f64),
             ("writes_in_flight", "Writes of the ring's resources that may yet be carried out", count(fence.writes)),
             (
                 "oldest_write_seconds",

@@ -27,7 +27,10 @@ mod transport;
 pub use api_server::ApiServer;
 pub use pauses::Pause;
 pub use place::{CutOff, Held};
-pub use transport::{NoAnswer, Transport};
+pub use transport::{NoAnswer, Transport, Watch};
+
+/// How many bytes of a [`Watch`] come over HTTP/2 while its answer is not read.
+pub const WATCH_WINDOW: u32 = 64 << 10;
 
 /// Any error on the way.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

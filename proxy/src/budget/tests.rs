@@ -160,6 +160,30 @@ async fn bodies_that_come_together_do_not_all_wait_for_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn body_draws_what_has_come_of_it() {
+    let budget = Budget::default();
+    let mut unended: Vec<_> = (0..19).map(|_| Box::pin(budget.collect(silent(3 << 20), 8 << 20))).collect();
+    assert!(unended.iter_mut().all(|body| body.as_mut().now_or_never().is_none()));
+    assert_eq!(budget.used(), 0);
+    assert_eq!(budget.collect(long(8 << 20), 8 << 20).now_or_never().unwrap().unwrap().len(), 8 << 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn account_draws_no_more_than_its_share() {
+    let budget = Budget::default();
+    let [jane, bob, eve] = ["jane", "bob", "eve"].map(|name| budget.of_account(name.into()));
+    let jane_holds = jane.collect(long(SHARE), 8 << 20).await.unwrap();
+    assert!(matches!(jane.collect(pieces(&["x"]), 8 << 20).await, Err(Unread::NoRoom(_))));
+    let _bob_holds = bob.collect(long(SHARES - SHARE), 8 << 20).await.unwrap();
+    assert!(matches!(eve.collect(pieces(&["x"]), 8 << 20).await, Err(Unread::NoRoom(_))), "of all shares");
+    assert!(matches!(eve.collect(silent(SHARE + 1), 8 << 20).await, Err(Unread::TooLong(SHARE))));
+    assert_eq!(budget.collect(long(SHARE), 8 << 20).await.unwrap().len(), SHARE, "the controller's");
+    drop(jane_holds);
+    assert!(eve.collect(pieces(&["x"]), 8 << 20).await.is_ok());
+    assert_eq!(budget.0.shared.used.lock().by_account.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_small_has_room_beside_what_is_not() {
     let budget = Budget::default();
     let _others = taking(&budget, SIZE - RESERVE);
@@ -168,4 +192,19 @@ async fn what_is_small_has_room_beside_what_is_not() {
     for small in [long(SMALL), full(vec![b'x'; SMALL])] {
         assert_eq!(budget.collect(small, 8 << 20).await.unwrap().len(), SMALL);
     }
+}
+
+#[test]
+fn windows_of_watches_are_counted_and_bounded_by_account() {
+    let budget = Budget::default();
+    let [jane, bob, eve] = ["jane", "bob", "eve"].map(|name| budget.of_account(name.into()));
+    let take = |of: &Budget, most: usize| (0..most).map_while(|_| of.window().ok()).collect::<Vec<_>>();
+    let theirs = [take(&jane, WATCHES), take(&bob, WATCHES), take(&eve, WATCHES)];
+    assert_eq!(theirs.each_ref().map(Vec::len), [WATCHES_OF_ACCOUNT, WATCHES_OF_ACCOUNT, 0]);
+    let ours = take(&budget, usize::MAX);
+    assert_eq!((ours.len(), budget.windows()), (WATCHES / 2, 128 << 20));
+    drop(theirs);
+    assert!(jane.window().is_ok());
+    drop(ours);
+    assert_eq!(budget.windows(), 0);
 }

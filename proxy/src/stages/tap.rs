@@ -25,6 +25,7 @@ use futures::{
 };
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
+use ringside_runtime::client;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
@@ -49,7 +50,7 @@ use super::{
 };
 use crate::{
     body::{Body, observed, until},
-    budget::Budget,
+    budget::{Budget, NoRoom, WindowPermit},
     connection,
     frames::Frames,
     request::{RequestInfo, Verb, representation::Form},
@@ -88,12 +89,19 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let verb = request.extensions().get::<RequestInfo>().map(|info| info.verb);
+        let window = match (verb == Some(Verb::Watch)).then(|| Budget::of(request.extensions()).window()).transpose() {
+            Ok(window) => window,
+            Err(NoRoom) => return ready(Err(Refusal::NoRoom)).boxed(),
+        };
+        if window.is_some() {
+            request.extensions_mut().insert(client::Watch);
+        }
         let shows = request.extensions_mut().remove::<Shows>();
         let bookmarks = shows.as_ref().is_none_or(|it| it.bookmarks);
         // Before the request is sent: what is drained while it is under way may already be in its answer.
         let (view, may_show) = self.view(shows);
         let info = request.extensions().get::<RequestInfo>();
-        let verb = info.map(|info| info.verb);
         if let Some(view) = &view {
             view.shown_to(request.headers().get(header::USER_AGENT), connection::current());
         }
@@ -119,7 +127,7 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
             let response = answer?;
             match (end, changed) {
                 (Some(end), _) => tap_watch(
-                    Asked { handshake, asks, form, bookmarks, lasts, leave, budget },
+                    Asked { handshake, asks, form, bookmarks, lasts, leave, budget, window },
                     response,
                     view,
                     end,
@@ -156,6 +164,8 @@ struct Asked {
     lasts: Option<Lasts>,
     leave: Option<Leave>,
     budget: Budget,
+    /// Counted as long as the answer is there.
+    window: Option<WindowPermit>,
 }
 
 /// Why a watch is ended.
@@ -234,7 +244,8 @@ fn tap_watch<S: Next>(
     if view.is_some() && frames.is_opaque() {
         return Err(Refusal::OpaqueWatch);
     }
-    let mut watched = Watched::new(frames, view, asked.bookmarks, end).lasting(asked.lasts, &asked.budget);
+    let mut watched =
+        Watched::new(frames, view, asked.bookmarks, end).lasting(asked.lasts, &asked.budget, asked.window);
     watched.begin(asked.asks, asked.form, next);
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         response.extensions_mut().insert(Handed::of(watched));

@@ -11,10 +11,23 @@ use tokio::time::sleep;
 use super::{BoxError, connector::Stream, http2::PLACES};
 use crate::contained::Contained;
 
-/// What one stream may buffer: at a millisecond to the API server this is 250 MB/s for a list.
-const STREAM_WINDOW: u32 = 256 << 10;
-const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
-const _: () = assert!(CONNECTION_WINDOW as usize == PLACES * STREAM_WINDOW as usize);
+/// What each stream of a connection may buffer while its answer is not read. A connection has one value for all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StreamWindow(u32);
+
+impl StreamWindow {
+    /// At a millisecond to the API server this is 250 MB/s for a list.
+    pub(super) const OF_ANSWERS: Self = Self(256 << 10);
+    /// Hundreds of watches may be left unread for as long as a client stands still.
+    pub(super) const OF_WATCHES: Self = Self(super::WATCH_WINDOW);
+
+    /// That of all streams of a connection together.
+    const fn of_connection(self) -> u32 {
+        const STREAMS: u32 = 64;
+        const _: () = assert!(STREAMS as usize == PLACES);
+        STREAMS * self.0
+    }
+}
 /// How many requests a server allows before it has said so; what is sent on top of what it says then would wait for as
 /// long as the watches before it go on.
 const NOT_SAID: usize = usize::MAX - 1;
@@ -53,7 +66,7 @@ where
 }
 
 /// Exchanges settings with the server. It takes as long as the server does.
-pub(super) async fn greet<B>(stream: Stream, pings: Pings) -> Result<Greeted<B>, BoxError>
+pub(super) async fn greet<B>(stream: Stream, pings: Pings, window: StreamWindow) -> Result<Greeted<B>, BoxError>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<BoxError>,
@@ -63,8 +76,8 @@ where
     }
     let handshake = Builder::new(Contained)
         .timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_stream_window_size(window.0)
+        .initial_connection_window_size(window.of_connection())
         .max_header_list_size(HEADERS)
         .keep_alive_interval(pings.after)
         .keep_alive_timeout(pings.timeout)

@@ -5,8 +5,8 @@
 //! stop could use it up, and the others would starve. So a connection carries at most [`PLACES`] requests, and its window
 //! is that of all of them together: one that is never read costs its own window's memory, and nobody anything else.
 //!
-//! Watches and short requests share connections. Their windows are apart as said, the API server sends the streams of a
-//! connection in turn, and a connection for watches alone would be one more per process, and one more way to be dead.
+//! Watches have connections of their own, as a connection has one size of window for all of its streams: that of a list would be
+//! too much for each of hundreds of watches that nobody reads.
 
 use std::{
     error::Error,
@@ -30,7 +30,7 @@ use tokio::{sync::watch, time::sleep};
 use super::{
     BoxError, Held, NoAnswer,
     connector::Connector,
-    handshake::{Driver, Greeted, Pings, greet},
+    handshake::{Driver, Greeted, Pings, StreamWindow, greet},
     place::{Place, Usage},
 };
 use crate::{contained::contained, explain::causes};
@@ -70,6 +70,7 @@ impl<B> Clone for Http2<B> {
 struct Inner<B> {
     connector: Connector,
     pings: Pings,
+    window: StreamWindow,
     /// How many requests the server allows on a connection, as it said last.
     allowed: AtomicUsize,
     lanes: Mutex<Vec<Lane<B>>>,
@@ -131,9 +132,9 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<BoxError>,
 {
-    pub(super) fn new(connector: Connector, pings: Pings) -> Self {
+    pub(super) fn new(connector: Connector, pings: Pings, window: StreamWindow) -> Self {
         let allowed = AtomicUsize::new(PLACES);
-        Self(Arc::new(Inner { connector, pings, allowed, lanes: Mutex::default() }))
+        Self(Arc::new(Inner { connector, pings, window, allowed, lanes: Mutex::default() }))
     }
 
     /// Sends a request on a connection with room.
@@ -191,9 +192,9 @@ where
     fn open(self: &Arc<Self>, usage: Arc<Usage>) -> Lane<B> {
         let (tell, opened) = watch::channel(None);
         let lane = Lane { usage: usage.clone(), opened };
-        let (connector, pings, inner) = (self.connector.clone(), self.pings, Arc::downgrade(self));
+        let (connector, pings, window, inner) = (self.connector.clone(), self.pings, self.window, Arc::downgrade(self));
         tokio::spawn(contained(async move {
-            let greeted = connector.connect_and(|stream| greet(stream, pings)).await;
+            let greeted = connector.connect_and(|stream| greet(stream, pings, window)).await;
             let (opened, driver) = match greeted {
                 Ok(Greeted::Http2(sender, driver)) => (Opened::Http2(sender), Some(driver)),
                 Ok(Greeted::Http1) => (Opened::Http1, None),

@@ -36,7 +36,7 @@ use super::{
     ApiServer, BoxError, ConnectError, Held,
     access::{Access, without_output},
     connector::{Connector, Offer},
-    handshake::Pings,
+    handshake::{Pings, StreamWindow},
     http2::{ATTEMPTS, Http2, UNUSED, Unanswered},
     silence::Servers,
 };
@@ -67,6 +67,10 @@ pub enum NoAnswer {
     #[error("the API server at {0} has stopped answering")]
     Gone(SocketAddr),
 }
+
+/// On a request: its answer is a watch, which has a window of [`super::WATCH_WINDOW`] bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch;
 
 /// See the module; clones share the connections.
 pub struct Transport<B> {
@@ -199,6 +203,8 @@ struct Exchange<B> {
     servers: Arc<Servers>,
     /// None without TLS, where nothing is negotiated.
     http2: Option<Http2<B>>,
+    /// The same for watches.
+    watches: Option<Http2<B>>,
     /// When to ask a server for HTTP/2 that had none.
     ask_again: Arc<Mutex<Option<Instant>>>,
     empty: fn() -> B,
@@ -207,7 +213,8 @@ struct Exchange<B> {
 impl<B> Clone for Exchange<B> {
     fn clone(&self) -> Self {
         let (http1, http2, servers) = (self.http1.clone(), self.http2.clone(), self.servers.clone());
-        Self { http1, http2, servers, ask_again: self.ask_again.clone(), empty: self.empty }
+        let (watches, ask_again) = (self.watches.clone(), self.ask_again.clone());
+        Self { http1, http2, servers, watches, ask_again, empty: self.empty }
     }
 }
 
@@ -236,8 +243,9 @@ where
             .build(connector);
         let secured = access.config.cluster_url.scheme() != Some(&Scheme::HTTP);
         let http2 = secured.then(|| server.connector(access, tls, Offer::Both)).transpose()?;
-        let http2 = http2.map(|connector| Http2::new(connector, settings.pings));
-        Ok(Self { http1, servers, http2, ask_again: Arc::default(), empty: settings.empty })
+        let of = |window| http2.clone().map(|connector| Http2::new(connector, settings.pings, window));
+        let (answers, watches) = (of(StreamWindow::OF_ANSWERS), of(StreamWindow::OF_WATCHES));
+        Ok(Self { http1, servers, http2: answers, watches, ask_again: Arc::default(), empty: settings.empty })
     }
 
     async fn send(self, request: Request<B>) -> Result<Response<Held>, NoAnswer> {
@@ -254,7 +262,8 @@ where
 
     async fn attempt(&self, request: Request<B>) -> Result<Response<Held>, NoAnswer> {
         let upgrade = request.headers().contains_key(header::UPGRADE);
-        let Some(http2) = self.http2.as_ref().filter(|_| !upgrade && self.may_have_http2()) else {
+        let http2 = if request.extensions().get::<Watch>().is_some() { &self.watches } else { &self.http2 };
+        let Some(http2) = http2.as_ref().filter(|_| !upgrade && self.may_have_http2()) else {
             return self.attempt_http1(request).await;
         };
         match http2.send(request).await {
@@ -305,13 +314,15 @@ struct Again {
     method: Method,
     uri: Uri,
     headers: HeaderMap,
+    watch: Option<Watch>,
 }
 
 impl Again {
     fn of<B: Body>(request: &Request<B>) -> Option<Self> {
         let whole = request.body().is_end_stream() && !request.headers().contains_key(header::UPGRADE);
         let (method, uri, headers) = (request.method(), request.uri(), request.headers());
-        whole.then(|| Self { method: method.clone(), uri: uri.clone(), headers: headers.clone() })
+        let watch = request.extensions().get().copied();
+        whole.then(|| Self { method: method.clone(), uri: uri.clone(), headers: headers.clone(), watch })
     }
 
     fn may_follow(&self, error: &NoAnswer, attempts: usize) -> bool {
@@ -331,6 +342,9 @@ impl Again {
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri.clone();
         *request.headers_mut() = self.headers.clone();
+        if let Some(watch) = self.watch {
+            request.extensions_mut().insert(watch);
+        }
         request
     }
 }

@@ -11,7 +11,7 @@ use kube::{
     Api,
     api::{ListParams, WatchParams},
 };
-use ringside_runtime::client::{ApiServer, NoAnswer};
+use ringside_runtime::client::{ApiServer, NoAnswer, WATCH_WINDOW, Watch};
 use tokio::{
     sync::{Semaphore, mpsc},
     time::{advance, pause, resume, timeout},
@@ -346,6 +346,37 @@ async fn an_answer_that_nobody_reads_leaves_its_window_to_the_others() {
         assert!(answer.body_mut().frame().await.unwrap().is_ok(), "more came than there is room for");
     }
     assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn watch_has_a_window_and_connections_of_its_own() {
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let server = scripted(move |mut peer: Peer, number| {
+        let tell = tell.clone();
+        async move {
+            loop {
+                match peer.next().await {
+                    Did::Asked(stream) => {
+                        tell.send((number, peer.window())).unwrap();
+                        peer.head(stream).await;
+                        peer.end(stream).await;
+                    }
+                    Did::Reset(_) | Did::Heard => {}
+                    Did::Left => return,
+                }
+            }
+        }
+    })
+    .await;
+    let client = client(&server);
+    for (is_watch, seen) in [(false, (1, 256 << 10)), (true, (2, WATCH_WINDOW)), (true, (2, WATCH_WINDOW))] {
+        let mut request = Request::get("/").body(Full::default()).unwrap();
+        if is_watch {
+            request.extensions_mut().insert(Watch);
+        }
+        timeout(DEADLINE, client.clone().oneshot(request)).await.unwrap().unwrap();
+        assert_eq!(told.recv().await, Some(seen));
+    }
 }
 
 #[tokio::test]

@@ -17,6 +17,8 @@ const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const MAX_CONCURRENT_STREAMS: u16 = 3;
+const INITIAL_WINDOW_SIZE: u16 = 4;
+const DEFAULT_WINDOW: u32 = 65_535;
 /// `:status: 200`, from HPACK's table.
 const OK: [u8; 1] = [0x88];
 pub(crate) const NO_ERROR: u32 = 0;
@@ -36,13 +38,17 @@ pub(crate) enum Did {
     Left,
 }
 
-pub(crate) struct Peer(TlsStream<TcpStream>);
+pub(crate) struct Peer {
+    stream: TlsStream<TcpStream>,
+    /// What the client lets come of a stream that it does not read, as it has said.
+    window: u32,
+}
 
 impl Peer {
     /// Says nothing yet.
     pub(crate) async fn silent(mut stream: TlsStream<TcpStream>) -> Self {
         stream.read_exact(&mut [0; PREFACE]).await.unwrap();
-        Self(stream)
+        Self { stream, window: DEFAULT_WINDOW }
     }
 
     /// Has told its settings.
@@ -61,24 +67,36 @@ impl Peer {
     pub(crate) async fn next(&mut self) -> Did {
         loop {
             let mut head = [0; 9];
-            if self.0.read_exact(&mut head).await.is_err() {
+            if self.stream.read_exact(&mut head).await.is_err() {
                 return Did::Left;
             }
             let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
             let mut payload = vec![0; usize::try_from(length).unwrap()];
-            if self.0.read_exact(&mut payload).await.is_err() {
+            if self.stream.read_exact(&mut payload).await.is_err() {
                 return Did::Left;
             }
             let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
             match (head[3], head[4] & ACK) {
                 (HEADERS, _) => return Did::Asked(stream),
                 (RST_STREAM, _) => return Did::Reset(stream),
-                (SETTINGS, 0) => self.write(SETTINGS, ACK, 0, &[]).await,
+                (SETTINGS, 0) => {
+                    for setting in payload.chunks_exact(6) {
+                        if setting[..2] == INITIAL_WINDOW_SIZE.to_be_bytes() {
+                            self.window = u32::from_be_bytes(setting[2..].try_into().unwrap());
+                        }
+                    }
+                    self.write(SETTINGS, ACK, 0, &[]).await;
+                }
                 (PING, ACK) => return Did::Heard,
                 (PING, 0) => self.write(PING, ACK, 0, &payload).await,
                 _ => {}
             }
         }
+    }
+
+    /// The window of each stream.
+    pub(crate) fn window(&self) -> u32 {
+        self.window
     }
 
     /// Asks it to say when it has read what was sent.
@@ -125,7 +143,7 @@ impl Peer {
         let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
         let frame = [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat();
         // The client may be gone: then the test says so.
-        let _ = self.0.write_all(&frame).await;
-        let _ = self.0.flush().await;
+        let _ = self.stream.write_all(&frame).await;
+        let _ = self.stream.flush().await;
     }
 }

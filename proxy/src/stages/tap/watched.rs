@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     body::Body,
-    budget::{Budget, BudgetPermit},
+    budget::{Budget, BudgetPermit, WindowPermit},
     frames::{Deleted, Event, Frames, Kind, Lets, Sieve},
     request::representation::Form,
     views::{Missed, View},
@@ -60,6 +60,8 @@ pub struct Watched {
     leave: Option<Box<Leave>>,
     /// For what the frames keep.
     permit: BudgetPermit,
+    /// For what comes while its client does not read.
+    window: Option<WindowPermit>,
 }
 
 /// Events about what the client missed.
@@ -131,6 +133,7 @@ impl Watched {
             lasts: None,
             leave: None,
             permit: Budget::default().permit(),
+            window: None,
         }
     }
 
@@ -147,8 +150,8 @@ impl Watched {
     }
 
     /// A watch that was asked for so, and draws on this.
-    pub(super) fn lasting(mut self, lasts: Option<Lasts>, budget: &Budget) -> Self {
-        (self.lasts, self.permit) = (lasts.map(Box::new), budget.permit());
+    pub(super) fn lasting(mut self, lasts: Option<Lasts>, budget: &Budget, window: Option<WindowPermit>) -> Self {
+        (self.lasts, self.permit, self.window) = (lasts.map(Box::new), budget.permit(), window);
         self
     }
 

@@ -147,3 +147,19 @@ async fn a_watch_whose_event_has_no_room_ends_with_an_error() {
         assert_eq!(lab.shared.budget.used(), 0);
     }
 }
+
+#[tokio::test]
+async fn watch_counts_its_window_as_long_as_it_is_open() {
+    let lab = Lab::new(|_| silent());
+    // Of the ring, and of what is not.
+    for uri in ["/apis/x.io/v1/things?watch=1&resourceVersion=5", "/api/v1/pods?watch=1"] {
+        let watch = lab.get(uri).await;
+        assert_eq!(lab.shared.budget.windows(), u64::from(ringside_runtime::client::WATCH_WINDOW), "{uri}");
+        drop(watch);
+        assert_eq!(lab.shared.budget.windows(), 0, "{uri}");
+    }
+    let all: Vec<_> = std::iter::from_fn(|| lab.shared.budget.window().ok()).collect();
+    assert_eq!(lab.get("/api/v1/pods?watch=1").await.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(lab.get("/api/v1/pods").await.status(), StatusCode::OK);
+    drop(all);
+}
