@@ -165,18 +165,7 @@ impl Fence {
     /// the API server did not answer it.
     #[must_use]
     pub fn enter(&self, about: About) -> Ticket {
-        let now = Instant::now();
-        let mut registry = self.0.lock();
-        let id = registry.writes.begin(about, now);
-        Ticket::new(self.clone(), id)
-    }
-
-    /// A write that nobody waited for any more was answered: from here on it is not carried out.
-    pub fn settled(&self, ticket: u64) {
-        let mut registry = self.0.lock();
-        if let Some(about) = registry.writes.end(ticket) {
-            registry.moves.end_write(&about, Some(Instant::now()));
-        }
+        Ticket::new(self.clone(), about)
     }
 
     /// What is known of the object that a request names.

@@ -7,10 +7,7 @@
 use std::{
     convert::Infallible,
     pin::{Pin, pin},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
@@ -51,7 +48,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// All of the end, for whoever waits for it. A release that takes longer than what is left then is broken off: the Lease
 /// runs out by itself.
 pub const ENDS_WITHIN: Duration = Duration::from_secs(28);
-/// How long a client may take to show a token, from its connection on.
+/// How long a client may take to show a right token, from its connection on.
 const FIRST_TOKEN: Duration = Duration::from_secs(10);
 /// How long it may take for the head of the next request on HTTP/1.1. This must be longer than clients
 /// keep an unused connection (Go: 90 s): who sends just when we close has a failed request.
@@ -163,43 +160,36 @@ impl Server {
 
 /// The client of a connection, on each of its requests.
 #[derive(Debug)]
-pub(crate) struct Caller {
-    permit: ConnectionPermit,
-    /// Whether it has shown a token that is right, or that the API server is asked about.
-    has_token: AtomicBool,
-}
+pub(crate) struct Caller(ConnectionPermit);
 
 impl Caller {
     pub(crate) fn new(permit: ConnectionPermit) -> Self {
-        Self { permit, has_token: AtomicBool::new(false) }
+        Self(permit)
     }
 
-    /// Notes that it has shown a token; `proven` if that is known to be right.
-    pub(crate) fn shows_token(&self, proven: bool) {
-        self.has_token.store(true, Ordering::Relaxed);
-        if proven {
-            self.permit.prove();
-        }
+    /// Notes that it has shown a token that is right.
+    pub(crate) fn proves(&self) {
+        self.0.prove();
     }
 
-    /// Whether its token is known to be right.
+    /// Whether it has.
     #[cfg(test)]
     pub(crate) fn is_proven(&self) -> bool {
-        self.permit.is_proven()
+        self.0.is_proven()
     }
 
-    /// Serves its connection, until another one needs the place or no token is shown in time.
+    /// Serves its connection, until another one needs the place or no right token is shown in time.
     async fn bound(&self, serving: Pin<&mut impl Future<Output = ()>>) {
         let silent = async {
             sleep(FIRST_TOKEN).await;
-            if self.has_token.load(Ordering::Relaxed) {
+            if self.0.is_proven() {
                 std::future::pending::<()>().await;
             }
         };
         tokio::select! {
             () = serving => {}
-            () = silent => tracing::debug!("a connection without a token is closed"),
-            () = self.permit.revoked() => tracing::debug!("a connection without a right token is closed for another one"),
+            () = silent => tracing::debug!("a connection without a right token is closed"),
+            () = self.0.revoked() => tracing::debug!("a connection without a right token is closed for another one"),
         }
     }
 }

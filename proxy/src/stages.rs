@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`answer`] | turns refusals into `Status` objects, counts |
 //! | [`enter`] | takes off what belongs to the client's connection, and refuses CONNECT and TRACE |
-//! | [`authenticate`] | refuses requests without the local token or another account's, and takes the local one off |
+//! | [`authenticate`] | refuses requests without the local token or one that the API server accepts, and takes the local one off |
 //! | [`classify`] | finds out what is asked, and adds it to the request; takes off the wish to upgrade where it may not be |
 //! | [`negotiate`] | keeps CBOR out, of answers and of requests |
 //! | [`admit`] | holds requests for resources until this is a shard that knows its ring, and while nobody knows who leads; cuts their answers when that ends, but for watches of main resources, which say what leaves |
@@ -22,11 +22,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::{FutureExt, future::BoxFuture};
 use http::{Extensions, Request, Response};
+use parking_lot::Mutex;
 use ringside_ring::RingLabels;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tower::{Service, ServiceBuilder};
+use tower::{Service, ServiceBuilder, ServiceExt};
 
 use crate::{
     access::Token,
@@ -77,6 +79,18 @@ pub trait Next:
 impl<S> Next for S where
     S: Service<Request<Body>, Response = Response<Body>, Error = Refusal, Future: Send> + Clone + Send + 'static
 {
+}
+
+/// Sends requests of the proxy's own.
+pub type OwnRequests = Arc<dyn Fn(Request<Body>) -> BoxFuture<'static, Result<Response<Body>, Refusal>> + Send + Sync>;
+
+/// Requests of the proxy's own by these stages, which need not be shared between threads: each request has its own.
+fn own_requests(next: impl Next) -> OwnRequests {
+    let next = Mutex::new(next);
+    Arc::new(move |request| {
+        let next = next.lock().clone();
+        next.oneshot(request).boxed()
+    })
 }
 
 /// All of a request's body, which the API server reads at once as well.
@@ -152,12 +166,14 @@ pub fn stack<U>(
 where
     U: Service<Request<Body>, Response = Response<Body>, Error = UpstreamError, Future: Send> + Clone + Send + 'static,
 {
+    let asks = own_requests(forward::Forward::new(upstream.clone()));
+    let accounts = authenticate::Accounts::new(asks, shared.budget.clone());
     ServiceBuilder::new()
         .layer_fn(|next| answer::Answer::new(next, shared.metrics.clone(), shared.budget.clone()))
         .layer_fn(enter::Enter::new)
         .layer_fn(|next| {
             let (token, gaps) = (shared.token.clone(), shared.gaps.clone());
-            let foreign = authenticate::Foreign::new(shared.foreign_tokens, shared.metrics.clone());
+            let foreign = authenticate::Foreign::new(shared.foreign_tokens, accounts.clone(), shared.metrics.clone());
             authenticate::Authenticate::new(next, token, gaps, shared.views.clone(), foreign)
         })
         .layer_fn(classify::Classify::new)
@@ -180,7 +196,6 @@ where
                 views: shared.views.clone(),
                 labels: shared.labels.clone(),
                 hides_labels: shared.hides_labels,
-                budget: shared.budget.clone(),
             };
             fence::Fence::new(next, state, shared.metrics.clone(), alone)
         })

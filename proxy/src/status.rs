@@ -1,5 +1,7 @@
 //! The one place where the proxy's own errors become answers: Kubernetes `Status` objects.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
@@ -32,6 +34,12 @@ pub enum Refusal {
     /// The local token is missing or wrong.
     #[error("the request does not carry the token of this proxy: use the kubeconfig in its access folder")]
     Unauthorized,
+    /// The API server does not know the token of the request, which is not this proxy's either.
+    #[error("the API server does not accept the token of the request: use the kubeconfig in the proxy's access folder")]
+    RejectedToken,
+    /// The API server does not say whose the token is.
+    #[error("can't find out whose the token of the request is: {0}")]
+    UnverifiedToken(Arc<str>),
     /// What it asks for is a tunnel, or an echo of its credentials.
     #[error("the methods CONNECT and TRACE do not pass: send a request of the Kubernetes API")]
     Method,
@@ -161,7 +169,8 @@ impl Refusal {
         let later =
             |label| Answer { code: StatusCode::SERVICE_UNAVAILABLE, reason: "ServiceUnavailable", label, retry: true };
         match self {
-            Self::Unauthorized => answer(StatusCode::UNAUTHORIZED, "Unauthorized", "token"),
+            Self::Unauthorized | Self::RejectedToken => answer(StatusCode::UNAUTHORIZED, "Unauthorized", "token"),
+            Self::UnverifiedToken(_) => later("account"),
             Self::Method => answer(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", "method"),
             Self::BadRequest(_) => answer(StatusCode::BAD_REQUEST, "BadRequest", "ambiguous"),
             Self::Selector(_) => answer(StatusCode::BAD_REQUEST, "BadRequest", "selector"),

@@ -106,21 +106,6 @@ async fn cancelled_writes_beyond_those_that_are_told_apart_hold_every_drain() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cancelled_writes_that_were_answered_hold_nobody_however_many() {
-    let fence = Fence::new(false);
-    for _ in 0..5_000 {
-        let ticket = fence.enter(named("other"));
-        let number = ticket.number();
-        cancelled(ticket);
-        fence.settled(number);
-    }
-    assert!(fence.is_idle());
-    cancelled(fence.enter(named("other")));
-    let guard = drain(&fence, "a");
-    assert!(is_quiet_within(&guard, GRACE + MOMENT).await);
-}
-
-#[tokio::test(start_paused = true)]
 async fn what_a_proxy_before_has_sent_holds_every_drain() {
     let fence = Fence::new(true);
     let guard = drain(&fence, "a");

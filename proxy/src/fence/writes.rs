@@ -7,13 +7,16 @@ use std::{
 };
 
 use ringside_ring::cluster_ring::GroupResource;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::{Fence, Moving, Registry, Uid};
 
 /// How long the API server may still carry out a request that nobody waits for any more: its handler goes on until its
 /// own deadline (tried: 34 s, CONTROL-PLANE 13).
 pub(super) const OUTLIVES: Duration = Duration::from_secs(35);
+/// The same for a deletion of many. Its handler has no deadline but that of the API server's requests (`--request-timeout`, 60 s by
+/// default), and it deletes by name what it listed at its beginning, whatever the labels say by then.
+pub(super) const DELETION_OUTLIVES: Duration = Duration::from_secs(65);
 /// How many of those are told apart. Each is a cancelled write of the last half minute; beyond that all objects wait
 /// for the one that is forgotten.
 const MAX_LINGERING: usize = 4096;
@@ -54,6 +57,12 @@ impl Target {
 }
 
 impl About {
+    /// How long the API server may carry it out after it has been left.
+    fn outlives(&self) -> Duration {
+        let is_of_many = self.target.as_ref().is_some_and(|target| target.name.is_none());
+        if is_of_many { DELETION_OUTLIVES } else { OUTLIVES }
+    }
+
     /// Whether the object is among it.
     pub(super) fn concerns(&self, object: &Moving) -> bool {
         self.uids.contains(&object.uid) || self.target.as_ref().is_some_and(|target| target.names(object))
@@ -107,20 +116,15 @@ impl Writes {
         self.by_id.get_mut(&id).map(|write| &mut write.about)
     }
 
-    /// The API server has answered, or was not asked.
-    pub(super) fn end(&mut self, id: u64) -> Option<About> {
-        let write = self.by_id.remove(&id)?;
-        if let Some(until) = write.lingers {
-            // Answered after all: it takes no place of those whose answer was not seen.
-            self.lingering.remove(&(until, id));
-        }
-        Some(write.about)
+    /// The API server has answered, or was not asked, or can't carry it out any more.
+    fn end(&mut self, id: u64) -> Option<About> {
+        self.by_id.remove(&id).map(|write| write.about)
     }
 
     /// Nobody waits for it any more, and nobody knows what the API server does.
     fn linger(&mut self, id: u64, now: Instant) -> Option<About> {
-        let until = now + OUTLIVES;
         let write = self.by_id.get_mut(&id)?;
+        let until = now + write.about.outlives();
         write.lingers = Some(until);
         let about = write.about.clone();
         self.lingering.insert((until, id));
@@ -128,7 +132,7 @@ impl Writes {
             && let Some((until, forgotten)) = self.lingering.pop_first()
         {
             self.by_id.remove(&forgotten);
-            self.unknown_until = Some(until);
+            self.unknown_until = self.unknown_until.max(Some(until));
             self.evicted += 1;
         }
         Some(about)
@@ -136,7 +140,8 @@ impl Writes {
 
     /// One that can't be carried out any more, and until when it could; it is forgotten.
     pub(super) fn pop_ended(&mut self, now: Instant) -> Option<(Instant, About)> {
-        let (until, id) = self.lingering.first().copied().filter(|(until, _)| *until <= now)?;
+        self.lingering.first().filter(|(until, _)| *until <= now)?;
+        let (until, id) = self.lingering.pop_first()?;
         self.end(id).map(|about| (until, about))
     }
 
@@ -193,13 +198,17 @@ impl Registry {
 pub struct Ticket {
     fence: Fence,
     id: u64,
+    /// How long it may be carried out after it has been left; of a deletion of many only its answer says when it is over.
+    outlives: Duration,
     sent: AtomicBool,
     at_large: AtomicBool,
 }
 
 impl Ticket {
-    pub(super) fn new(fence: Fence, id: u64) -> Self {
-        Self { fence, id, sent: AtomicBool::new(false), at_large: AtomicBool::new(false) }
+    pub(super) fn new(fence: Fence, about: About) -> Self {
+        let outlives = about.outlives();
+        let id = fence.0.lock().writes.begin(about, Instant::now());
+        Self { fence, id, outlives, sent: AtomicBool::new(false), at_large: AtomicBool::new(false) }
     }
 
     /// It also concerns the objects of these uids: what it writes, and who controls that.
@@ -221,11 +230,6 @@ impl Ticket {
         self.fence.0.lock().name(self.id, uids);
     }
 
-    /// What [`Fence::settled`] knows it by.
-    pub fn number(&self) -> u64 {
-        self.id
-    }
-
     /// It is sent now.
     pub fn sent(&self) {
         self.sent.store(true, Ordering::Relaxed);
@@ -236,6 +240,22 @@ impl Ticket {
     /// The API server has carried it out, or refused it, or never got it.
     pub fn answered(&self) {
         self.at_large.store(false, Ordering::Relaxed);
+    }
+
+    /// The API server has refused its credentials: it shows nobody at work, and leaves the grace as it was.
+    pub fn refused(&self) {
+        self.answered();
+        self.sent.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns when the API server can't carry it out any more, though it has not answered: its client has left now. Never for a
+    /// deletion of many.
+    pub async fn outlived(&self) {
+        if self.outlives == DELETION_OUTLIVES {
+            std::future::pending::<()>().await;
+        }
+        sleep(self.outlives).await;
+        self.answered();
     }
 }
 

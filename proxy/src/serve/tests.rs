@@ -110,7 +110,7 @@ async fn caller() -> Arc<Caller> {
 /// Answers, and takes each token for a right one.
 async fn hi(request: Request<Body>) -> Result<Response<Body>, Infallible> {
     if request.headers().contains_key("authorization") {
-        request.extensions().get::<Arc<Caller>>().unwrap().shows_token(true);
+        request.extensions().get::<Arc<Caller>>().unwrap().proves();
     }
     Ok(Response::new(full("hi")))
 }

@@ -1,7 +1,8 @@
 //! Refuses requests without the local token or another account's.
 //!
 //! Takes the token and all else that says who is asking off the request (`access/credentials.rs`): the API server is given our
-//! own credentials. A request with another account's token keeps that, and is sent with nothing of the pod's.
+//! own credentials. A request with another account's token keeps that, and is sent with nothing of the pod's. It passes only if the
+//! API server accepts the token ([`accounts`]), and its buffers draw from that account's share of the budget.
 
 use std::{
     sync::Arc,
@@ -10,13 +11,17 @@ use std::{
 };
 
 use futures::{
-    FutureExt, TryFutureExt,
+    FutureExt,
     future::{BoxFuture, Either, ready},
 };
-use http::{Request, Response, StatusCode, header};
+use http::{HeaderMap, Request, Response, header};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tower::Service;
+use tower::{Service, ServiceExt};
+
+mod accounts;
+
+pub use accounts::Accounts;
 
 use super::Next;
 use crate::{
@@ -25,6 +30,7 @@ use crate::{
         credentials::{self, Credentials},
     },
     body::Body,
+    budget::Budget,
     config::ForeignTokens,
     gap::Gaps,
     metrics::Metrics,
@@ -32,9 +38,10 @@ use crate::{
     status::Refusal,
     views::Views,
 };
+use accounts::{Account, NoAccount};
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Authenticate<S> {
     next: S,
     token: Arc<Token>,
@@ -44,9 +51,10 @@ pub struct Authenticate<S> {
 }
 
 /// What is done with another account's token.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Foreign {
     tokens: ForeignTokens,
+    accounts: Accounts,
     metrics: Metrics,
     /// When the log last said that one came.
     told: Arc<Mutex<Option<Instant>>>,
@@ -57,21 +65,40 @@ const TELL_EVERY: Duration = Duration::from_hours(1);
 
 impl Foreign {
     /// As an option says it.
-    pub fn new(tokens: ForeignTokens, metrics: Metrics) -> Self {
-        Self { tokens, metrics, told: Arc::default() }
+    pub fn new(tokens: ForeignTokens, accounts: Accounts, metrics: Metrics) -> Self {
+        Self { tokens, accounts, metrics, told: Arc::default() }
     }
 
-    /// Whether a request with one passes.
-    fn passes(&self, request: &Request<Body>) -> bool {
-        let passes = self.tokens == ForeignTokens::Pass;
-        self.metrics.foreign(if passes { "passed" } else { "refused" });
-        let mut told = self.told.lock();
-        if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
-            *told = Some(Instant::now());
-            let agent = request.headers().get(header::USER_AGENT).and_then(|it| it.to_str().ok());
+    /// Returns the account whose request passes.
+    async fn account(&self, headers: &HeaderMap) -> Result<Account, Refusal> {
+        let authorization = headers.get(header::AUTHORIZATION).ok_or(Refusal::Unauthorized)?;
+        let agent = headers.get(header::USER_AGENT).and_then(|it| it.to_str().ok());
+        let account = match self.tokens {
+            ForeignTokens::Refuse => None,
+            ForeignTokens::Pass => Some(self.accounts.of(authorization).await),
+        };
+        self.metrics.foreign(match &account {
+            None => "refused",
+            Some(Ok(_)) => "passed",
+            Some(Err(NoAccount::Rejected)) => "rejected",
+            Some(Err(NoAccount::Unanswered(_))) => "unanswered",
+        });
+        if let Some(Err(NoAccount::Rejected)) = &account {
+            tracing::warn!(agent, "refused a request: the API server does not accept its token");
+        } else if self.is_to_be_told() {
+            let passes = matches!(account, Some(Ok(_)));
             tracing::info!(agent, passes, "request with another account's token: --foreign-tokens decides");
         }
-        passes
+        Ok(account.ok_or(Refusal::Unauthorized)??)
+    }
+
+    fn is_to_be_told(&self) -> bool {
+        let mut told = self.told.lock();
+        let is_due = told.is_none_or(|told| told.elapsed() >= TELL_EVERY);
+        if is_due {
+            *told = Some(Instant::now());
+        }
+        is_due
     }
 }
 
@@ -94,21 +121,25 @@ impl<S: Next> Service<Request<Body>> for Authenticate<S> {
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let caller = request.extensions().get::<Arc<Caller>>().cloned();
-        let shows_token = move |proven| caller.iter().for_each(|caller| caller.shows_token(proven));
+        let proves = move || caller.iter().for_each(|caller| caller.proves());
         match credentials::take(request.headers_mut(), &self.token) {
             Credentials::Own(generation) => {
-                shows_token(true);
+                proves();
                 self.gaps.seen(generation, || self.views.follow_others());
                 Either::Left(self.next.call(request))
             }
-            Credentials::Foreign if self.foreign.passes(&request) => {
-                shows_token(false);
-                // Whether it is right, the API server knows.
-                let is_right = |status: StatusCode| status != StatusCode::UNAUTHORIZED && !status.is_server_error();
-                let answered = self.next.call(request);
-                Either::Right(answered.inspect_ok(move |answer| shows_token(is_right(answer.status()))).boxed())
+            Credentials::Foreign => {
+                let (foreign, next) = (self.foreign.clone(), self.next.clone());
+                let passed = async move {
+                    let account = foreign.account(request.headers()).await?;
+                    proves();
+                    let budget = Budget::of(request.extensions()).of_account(account);
+                    request.extensions_mut().insert(budget);
+                    next.oneshot(request).await
+                };
+                Either::Right(passed.boxed())
             }
-            Credentials::Foreign | Credentials::None => Either::Right(ready(Err(Refusal::Unauthorized)).boxed()),
+            Credentials::None => Either::Right(ready(Err(Refusal::Unauthorized)).boxed()),
         }
     }
 }

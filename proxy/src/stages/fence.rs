@@ -71,8 +71,6 @@ pub struct State {
     pub labels: Arc<RingLabels>,
     /// Whether the controller does not see them.
     pub hides_labels: bool,
-    /// What buffers draw from.
-    pub budget: Budget,
 }
 
 /// See the module.
@@ -89,7 +87,7 @@ pub struct Fence<S> {
 impl<S: Next> Fence<S> {
     /// Around the stages that narrow and send requests.
     pub fn new(next: S, state: State, metrics: Metrics, alone: Alone) -> Self {
-        let asker = Asker::new(next.clone(), metrics, state.budget.clone());
+        let asker = Asker::new(next.clone(), metrics);
         Self { next, state, kinds: Kinds::default(), asker, alone, unlabelled: Unlabelled::default() }
     }
 }
@@ -178,7 +176,7 @@ impl<S: Next> Service<Request<Body>> for Fence<S> {
         let (next, judge) = (
             self.next.clone(),
             Judge {
-                asker: self.asker.clone(),
+                asker: self.asker.drawing(Budget::of(request.extensions())),
                 fence: self.state.fence.clone(),
                 views: self.state.views.clone(),
                 labels: self.state.labels.clone(),

@@ -202,6 +202,12 @@ fn ok() -> Response<Body> {
     json(full("{}"))
 }
 
+fn with(status: StatusCode) -> Response<Body> {
+    let mut response = ok();
+    *response.status_mut() = status;
+    response
+}
+
 fn json(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

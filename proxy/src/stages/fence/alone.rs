@@ -6,6 +6,7 @@
 
 use std::{
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -15,13 +16,8 @@ use http_body_util::BodyExt;
 use ringside_runtime::contained::contained;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::write::may_go_on;
-use crate::{
-    body::Body,
-    fence::{Fence, Ticket},
-    stages::admit::Admitted,
-    status::Refusal,
-};
+use super::write::heed;
+use crate::{body::Body, fence::Ticket, stages::admit::Admitted, status::Refusal};
 
 /// How many answers are waited for at once. Beyond that drains wait instead: there is no lack of memory, and nobody breaks
 /// off so many.
@@ -39,8 +35,9 @@ pub struct Alone {
 /// A write that is being sent.
 pub(super) struct Sent {
     answer: Option<BoxFuture<'static, Result<Response<Body>, Refusal>>>,
-    fence: Fence,
-    number: u64,
+    /// Held as long as the request is under way.
+    ticket: Arc<Ticket>,
+    is_foreign: bool,
     /// Not longer than this: a write that waits to be sent must not be carried out when the shard, or the lead, is another's.
     admitted: Admitted,
     alone: Alone,
@@ -49,11 +46,11 @@ pub(super) struct Sent {
 impl Sent {
     pub(super) fn new(
         answer: BoxFuture<'static, Result<Response<Body>, Refusal>>,
-        (fence, ticket): (&Fence, &Ticket),
+        (ticket, is_foreign): (Arc<Ticket>, bool),
         admitted: Admitted,
         alone: Alone,
     ) -> Self {
-        Self { answer: Some(answer), fence: fence.clone(), number: ticket.number(), admitted, alone }
+        Self { answer: Some(answer), ticket, is_foreign, admitted, alone }
     }
 }
 
@@ -74,11 +71,12 @@ impl Drop for Sent {
         if self.alone.tasks.len() >= MOST {
             return;
         }
-        let (fence, number, over, abort) =
-            (self.fence.clone(), self.number, self.admitted.over(), self.alone.abort.clone());
+        let (ticket, is_foreign) = (self.ticket.clone(), self.is_foreign);
+        let (over, abort) = (self.admitted.over(), self.alone.abort.clone());
         self.alone.tasks.spawn(contained(async move {
             tokio::select! {
-                () = settle(answer, fence, number) => {}
+                () = settle(answer, &ticket, is_foreign) => {}
+                () = ticket.outlived() => {}
                 _ = over => {}
                 () = abort.cancelled() => {}
             }
@@ -86,20 +84,12 @@ impl Drop for Sent {
     }
 }
 
-/// Says that the write has ended, if its answer says so.
-async fn settle(answer: BoxFuture<'static, Result<Response<Body>, Refusal>>, fence: Fence, number: u64) {
+/// Returns when the write has ended, which the ticket is told: it is under way until the end of its answer.
+async fn settle(answer: BoxFuture<'static, Result<Response<Body>, Refusal>>, ticket: &Ticket, is_foreign: bool) {
     let answered = answer.await;
-    if may_go_on(&answered) {
-        return;
-    }
+    heed(&answered, ticket, is_foreign);
     if let Ok(response) = answered {
-        // It is under way until the end of its answer.
         let mut body = response.into_body();
-        while let Some(frame) = body.frame().await {
-            if frame.is_err() {
-                return;
-            }
-        }
+        while let Some(Ok(_)) = body.frame().await {}
     }
-    fence.settled(number);
 }

@@ -3,17 +3,14 @@
 //! The question is a list of one name, which needs no permission that a shard does not have for its watches, and which the API
 //! server answers from etcd as it does a get. The proxy asks as itself, whomever the client impersonates.
 
-use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
+use std::{collections::HashSet, fmt, time::Duration};
 
 use bytes::Bytes;
-use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::timeout;
-use tower::ServiceExt;
 
-use super::{Next, write::may_go_on};
+use super::{Next, write::heed};
 use crate::{
     body::{Body, empty, full},
     budget::Budget,
@@ -21,6 +18,7 @@ use crate::{
     metadata::{self, Metadata, Owner},
     metrics::Metrics,
     request::{Query, RequestInfo, Verb},
+    stages::{OwnRequests, own_requests},
     status::{Named, Refusal},
 };
 
@@ -44,13 +42,10 @@ pub(super) const JSON_PATCH: &str = "application/json-patch+json";
 /// Who asks. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Asker {
-    send: Send,
+    send: OwnRequests,
     pub(super) metrics: Metrics,
     pub(super) budget: Budget,
 }
-
-type Answer = BoxFuture<'static, Result<Response<Body>, Refusal>>;
-type Send = Arc<dyn Fn(Request<Body>) -> Answer + std::marker::Send + Sync>;
 
 /// What the API server has under a name.
 pub(super) enum Found {
@@ -95,14 +90,14 @@ pub(super) fn named(target: &Target) -> Named {
 }
 
 impl Asker {
-    /// By way of the stages that send requests, which need not be shared between threads: each question has its own.
-    pub(super) fn new(next: impl Next, metrics: Metrics, budget: Budget) -> Self {
-        let next = Mutex::new(next);
-        let send = move |request| {
-            let next = next.lock().clone();
-            next.oneshot(request).boxed()
-        };
-        Self { send: Arc::new(send), metrics, budget }
+    /// By way of the stages that send requests.
+    pub(super) fn new(next: impl Next, metrics: Metrics) -> Self {
+        Self { send: own_requests(next), metrics, budget: Budget::default() }
+    }
+
+    /// Answers draw from this budget, which is that of who makes it ask.
+    pub(super) fn drawing(&self, budget: Budget) -> Self {
+        Self { budget, ..self.clone() }
     }
 
     /// The metadata of the object as it is now, if there is one.
@@ -183,12 +178,8 @@ impl Asker {
         *request.method_mut() = Method::PATCH;
         request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(form));
         ticket.sent();
-        let settle = |answered: &_| {
-            if !may_go_on(answered) {
-                ticket.answered();
-            }
-        };
-        let Some(answer) = self.exchange(request, "patch", settle).await? else { return Ok(None) };
+        let heed = |answered: &_| heed(answered, ticket, false);
+        let Some(answer) = self.exchange(request, "patch", heed).await? else { return Ok(None) };
         metadata::of_object(&answer).map(Some).map_err(|error| Failed::passing(&error))
     }
 

@@ -85,16 +85,18 @@ pub(super) async fn write<S: Next>(
     }
     let is_dry = || Query::parse(head.uri.query().unwrap_or_default()).is_ok_and(|it| it.first("dryRun").is_some());
     let may_follow = (!owners.is_empty() && !is_dry()).then(|| (admitted.clone(), alone.clone()));
+    let is_foreign = is_foreign(&head.headers);
     ticket.sent();
     let answer = next.oneshot(Request::from_parts(head, body)).boxed();
-    let answered =
-        if info.upgrade { answer.await } else { Sent::new(answer, (&judge.fence, &ticket), admitted, alone).await };
+    let answered = if info.upgrade {
+        answer.await
+    } else {
+        Sent::new(answer, (ticket.clone(), is_foreign), admitted, alone).await
+    };
     if adopts {
         judge.fence.adopts(&target);
     }
-    if !may_go_on(&answered) {
-        ticket.answered();
-    }
+    heed(&answered, &ticket, is_foreign);
     let answer = answered?.map(|body| holding(body, ticket));
     let Some(around) = may_follow else { return Ok(answer) };
     // What is created is none of the objects that are known to be there: these are those that it follows.
@@ -119,8 +121,23 @@ async fn with_shard_label(judge: &Judge, head: &mut Parts, body: Body) -> Result
     Ok(full(labelled))
 }
 
+/// Tells the ticket what the answer says: whether the write is over, and whether the controller was at work on anything.
+///
+/// Where credentials were refused it was not: another account's, and those that the API server does not know. The controller's own
+/// that may not do something, or has no quota left, is at work.
+pub(super) fn heed(answered: &Result<Response<Body>, Refusal>, ticket: &Ticket, is_foreign: bool) {
+    if may_go_on(answered) {
+        return;
+    }
+    match answered.as_ref().map(Response::status) {
+        Ok(StatusCode::UNAUTHORIZED) => ticket.refused(),
+        Ok(StatusCode::FORBIDDEN) if is_foreign => ticket.refused(),
+        _ => ticket.answered(),
+    }
+}
+
 /// Whether the API server may still carry out what was answered so: a gateway's word, or its own, that it took too long.
-pub(super) fn may_go_on(answered: &Result<Response<Body>, Refusal>) -> bool {
+fn may_go_on(answered: &Result<Response<Body>, Refusal>) -> bool {
     match answered {
         Ok(response) => matches!(response.status(), StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT),
         Err(Refusal::Upstream(UpstreamError::Unreachable(_) | UpstreamError::NotProcessed(_))) => false,

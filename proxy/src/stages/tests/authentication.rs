@@ -3,10 +3,15 @@
 use ringside_runtime::connection_limit::ConnectionLimit;
 use tokio::time::timeout;
 
-use super::*;
+use super::{
+    fencing::{Fenced, OURS, PARTS, THINGS, holds},
+    *,
+};
 use crate::{
+    body::BodyError,
+    budget::SHARE,
     serve::Caller,
-    stages::authenticate::{Authenticate, Foreign},
+    stages::authenticate::{Accounts, Authenticate, Foreign},
     status::Refusal,
 };
 
@@ -92,9 +97,16 @@ fn as_tenant(method: &str, uri: &str, body: &'static str) -> Request<Body> {
     request
 }
 
-/// What an API server does that knows the tenant, who may patch nothing.
+/// What an API server does that knows the tenant, who may patch nothing, and no other account.
 fn known_tenant(seen: &Seen) -> Response<Body> {
-    let tenant = seen.headers.get(header::AUTHORIZATION).is_some_and(|it| it == "Bearer tenant");
+    let token = seen.headers.get(header::AUTHORIZATION);
+    let tenant = token.is_some_and(|it| it == "Bearer tenant");
+    if token.is_some() && !tenant {
+        return with(StatusCode::UNAUTHORIZED);
+    }
+    if is_review(seen) {
+        return json(full(r#"{"metadata":{},"status":{"userInfo":{"username":"tenant"}}}"#));
+    }
     if tenant && seen.method == Method::PATCH {
         let mut forbidden = json(full(r#"{"kind":"Status","code":403,"reason":"Forbidden"}"#));
         *forbidden.status_mut() = StatusCode::FORBIDDEN;
@@ -108,6 +120,11 @@ fn known_tenant(seen: &Seen) -> Response<Body> {
         }
         _ => ok(),
     }
+}
+
+/// Whether the API server is asked whose a token is.
+fn is_review(seen: &Seen) -> bool {
+    seen.uri.path().ends_with("/selfsubjectreviews")
 }
 
 #[tokio::test]
@@ -140,13 +157,14 @@ async fn another_account_elects_at_the_api_server_and_not_here() {
     let uri = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
     assert_eq!(lab.send(as_tenant("POST", uri, lease)).await.status(), StatusCode::OK);
     assert_eq!(lab.last().uri, uri, "it is no dry run");
-    assert_eq!(lab.seen.lock().len(), 1);
+    assert_eq!(lab.seen.lock().iter().filter(|seen| !is_review(seen)).count(), 1);
 }
 
 #[tokio::test]
 async fn another_accounts_token_is_refused_where_an_option_says_so() {
-    let Shared { token, gaps, views, metrics, .. } = Lab::new(known_tenant).shared;
-    let foreign = Foreign::new(ForeignTokens::Refuse, metrics.clone());
+    let Shared { token, gaps, views, metrics, budget, .. } = Lab::new(known_tenant).shared;
+    let unasked = Arc::new(|_: Request<Body>| unreachable!("the option decides"));
+    let foreign = Foreign::new(ForeignTokens::Refuse, Accounts::new(unasked, budget), metrics.clone());
     let next = service_fn(|_: Request<Body>| std::future::ready(Ok::<_, Refusal>(ok())));
     let stage = Authenticate::new(next, token, gaps, views, foreign);
     let refused = stage.clone().oneshot(as_tenant("GET", "/version", "")).await;
@@ -170,13 +188,7 @@ async fn proves(lab: &Lab, token: &'static str) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_proves_itself_by_the_right_token_and_by_another_one_that_the_api_server_takes() {
-    let knowing = Lab::new(|seen| {
-        let mut answer = ok();
-        if seen.headers.get(header::AUTHORIZATION).is_some_and(|it| it != "Bearer tenant") {
-            *answer.status_mut() = StatusCode::UNAUTHORIZED;
-        }
-        answer
-    });
+    let knowing = Lab::new(known_tenant);
     assert!(proves(&knowing, "Bearer secret.1").await);
     assert!(proves(&knowing, "Bearer tenant").await);
     assert!(!proves(&knowing, "Bearer invented").await);
@@ -184,4 +196,90 @@ async fn a_connection_proves_itself_by_the_right_token_and_by_another_one_that_t
     let silent = Lab::failing(Arc::new(|_| Err(UpstreamError::Unreachable("connection refused".into()))));
     assert!(!proves(&silent, "Bearer invented").await, "nothing is known of it");
     assert!(proves(&silent, "Bearer secret.1").await);
+}
+
+/// What a container of the pod can do that has no token.
+#[tokio::test(start_paused = true)]
+async fn invented_token_reaches_neither_gate_nor_fence_nor_budget() {
+    let fenced = Fenced::answering(known_tenant);
+    fenced.thing(OURS);
+    let invented = |method: &str, uri: &str, body: Body| {
+        let mut request = ask(method, uri).map(|_| body);
+        request.headers_mut().insert(header::AUTHORIZATION, HeaderValue::from_static("Bearer invented"));
+        request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        fenced.lab.send(request)
+    };
+    let guard = fenced.drained();
+    let again = async {
+        loop {
+            assert_eq!(invented("DELETE", THINGS, empty()).await.status(), StatusCode::UNAUTHORIZED);
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    };
+    tokio::select! {
+        () = guard.quiet() => assert!(guard.close()),
+        () = again => {}
+        () = tokio::time::sleep(Duration::from_secs(30)) => panic!("it holds the drain"),
+    }
+    for _ in 0..19 {
+        let endless = boxed(StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, BodyError>>()));
+        let refused = invented("POST", "/apis/x.io/v1/namespaces/a/parts", endless).now_or_never();
+        assert_eq!(refused.expect("its body is read").status(), StatusCode::UNAUTHORIZED);
+    }
+    let seen = fenced.lab.seen.lock().clone();
+    assert!(seen.len() == 1 && is_review(&seen[0]), "the API server is asked once: {seen:?}");
+    fenced.lab.shared.gate.close();
+    assert_eq!(invented("GET", THINGS, empty()).await.status(), StatusCode::UNAUTHORIZED, "and not told of the Lease");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_account_that_may_not_write_renews_no_grace_and_the_controller_does() {
+    for (tenant, holds_it) in [(true, false), (false, true)] {
+        let fenced = Fenced::answering(|seen| {
+            let is_write = seen.method == Method::DELETE;
+            if is_write { with(StatusCode::FORBIDDEN) } else { known_tenant(seen) }
+        });
+        fenced.thing(OURS);
+        let guard = fenced.drained();
+        let again = async {
+            for _ in 0..20 {
+                let request = if tenant { as_tenant("DELETE", THINGS, "") } else { ask("DELETE", THINGS) };
+                assert_eq!(fenced.lab.send(request).await.status(), StatusCode::FORBIDDEN);
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+        };
+        let held = tokio::select! {
+            () = guard.quiet() => false,
+            () = again => true,
+        };
+        assert_eq!(held, holds_it, "tenant: {tenant}");
+        assert!(!holds(&guard, Duration::from_secs(3)).await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_of_one_account_leave_room_for_the_controllers() {
+    let fenced = Fenced::answering(known_tenant);
+    let part = |mut request: Request<Body>, body| {
+        *request.body_mut() = body;
+        request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        fenced.lab.send(request)
+    };
+    // Of each body comes all but its last byte.
+    let unended = || {
+        let begun = futures::stream::once(std::future::ready(Ok(Frame::data(vec![b' '; SHARE - 1].into()))));
+        boxed(StreamBody::new(begun.chain(futures::stream::pending::<Result<_, BodyError>>())))
+    };
+    let theirs = futures::future::join_all((0..4).map(|_| part(as_tenant("POST", PARTS, ""), unended())));
+    let ours = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let used = fenced.lab.shared.budget.used();
+        assert!((SHARE / 2..=SHARE).contains(&used), "{used}");
+        let longest = format!("{{}}{}", " ".repeat(SHARE - 2));
+        part(ask("POST", PARTS), full(longest)).await.status()
+    };
+    let (theirs, ours) = tokio::join!(theirs, ours);
+    assert_eq!(ours, StatusCode::OK);
+    let statuses: Vec<_> = theirs.iter().map(|answer| answer.status().as_u16()).collect();
+    assert_eq!((statuses[0], &statuses[1..]), (408, &[429; 3][..]));
 }

@@ -20,7 +20,7 @@ mod unlabelled;
 
 const GRACE: Duration = Duration::from_secs(2);
 pub(super) const THINGS: &str = "/apis/x.io/v1/namespaces/a/things";
-const PARTS: &str = "/apis/x.io/v1/namespaces/a/parts";
+pub(super) const PARTS: &str = "/apis/x.io/v1/namespaces/a/parts";
 
 /// The labels of one object: shard and drain.
 pub(super) type Labels = (Option<&'static str>, Option<&'static str>);
@@ -76,11 +76,25 @@ fn answer(objects: &Objects, seen: &Seen) -> Response<Body> {
     json(full(body.to_string()))
 }
 
+/// Whether a drain is held for so long.
+pub(super) async fn holds(guard: &Guard, time: Duration) -> bool {
+    timeout(time, guard.quiet()).await.is_err()
+}
+
 impl Fenced {
     pub(super) fn new() -> Self {
         let objects = Objects::default();
         let served = objects.clone();
         Self::over(Lab::new(move |seen| answer(&served, seen)), objects)
+    }
+
+    /// With this API server for all but the proxy's own questions.
+    pub(super) fn answering(respond: impl Fn(&Seen) -> Response<Body> + Send + Sync + 'static) -> Self {
+        let objects = Objects::default();
+        let served = objects.clone();
+        let is_question = |seen: &Seen| seen.method == Method::GET && !seen.headers.contains_key(header::AUTHORIZATION);
+        let answer = move |seen: &Seen| if is_question(seen) { answer(&served, seen) } else { respond(seen) };
+        Self::over(Lab::new(answer), objects)
     }
 
     /// With the labels of the ring hidden.

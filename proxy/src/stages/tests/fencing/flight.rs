@@ -17,18 +17,11 @@ fn stuck() -> (Fenced, Arc<tokio::sync::Notify>) {
     (Fenced::over(lab, objects), sent)
 }
 
-async fn holds(guard: &Guard, time: Duration) -> bool {
-    timeout(time, guard.quiet()).await.is_err()
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_write_that_is_not_answered_holds_the_drain_also_after_the_client_is_gone() {
-    for (method, uri) in [
-        ("PUT", format!("{THINGS}/b")),
-        ("PATCH", format!("{THINGS}/b/status")),
-        ("DELETE", THINGS.to_owned()),
-        ("DELETE", format!("{PARTS}/p")),
-    ] {
+    for (method, uri) in
+        [("PUT", format!("{THINGS}/b")), ("PATCH", format!("{THINGS}/b/status")), ("DELETE", format!("{PARTS}/p"))]
+    {
         let (fenced, sent) = stuck();
         fenced.thing(OURS);
         fenced.put(&format!("{PARTS}/p"), OURS, Some(owner("Thing", "b")));
@@ -42,6 +35,37 @@ async fn a_write_that_is_not_answered_holds_the_drain_also_after_the_client_is_g
         drop(writing);
         assert!(holds(&guard, Duration::from_secs(34)).await, "the API server may be at it: {method} {uri}");
         assert!(!holds(&guard, 2 * GRACE).await, "{method} {uri}");
+    }
+}
+
+/// The API server deletes what it listed at the beginning, for as long as its requests may take.
+#[tokio::test(start_paused = true)]
+async fn deletion_of_many_holds_the_drain_as_long_as_it_is_under_way() {
+    const ANSWERED: Duration = Duration::from_secs(100);
+    const LATEST: Duration = Duration::from_secs(65);
+    let parts = format!("{PARTS}?fieldSelector=x%3Dy");
+    for (lost, uri) in [(false, THINGS), (true, THINGS), (false, &parts)] {
+        let objects = Objects::default();
+        let served = objects.clone();
+        let lab = Lab::new(move |seen| {
+            let mut response = answer(&served, seen);
+            if seen.method == Method::DELETE {
+                response.extensions_mut().insert(Late(ANSWERED));
+            }
+            response
+        });
+        let fenced = Fenced::over(lab, objects);
+        fenced.thing(OURS);
+        fenced.put(&format!("{PARTS}/p"), OURS, Some(owner("Thing", "b")));
+        let guard = fenced.drained();
+        assert!(timeout(GRACE, fenced.status("DELETE", uri)).await.is_err(), "the client gives up");
+        if lost {
+            fenced.lab.shared.gate.close();
+            assert!(holds(&guard, LATEST).await);
+        } else {
+            assert!(holds(&guard, ANSWERED - GRACE).await, "{uri}");
+        }
+        assert!(!holds(&guard, 2 * GRACE).await, "{uri}, lost: {lost}");
     }
 }
 
@@ -158,12 +182,6 @@ async fn what_the_api_server_did_not_settle_may_go_on_and_what_it_never_got_does
 }
 
 type Answer = fn() -> Result<Response<Body>, UpstreamError>;
-
-fn with(status: StatusCode) -> Response<Body> {
-    let mut response = ok();
-    *response.status_mut() = status;
-    response
-}
 
 #[tokio::test(start_paused = true)]
 async fn each_write_begins_the_grace_anew_and_a_refused_one_leaves_nothing() {
