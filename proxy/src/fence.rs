@@ -161,6 +161,11 @@ impl Fence {
         self.0.lock().floors.get(resource).cloned()
     }
 
+    /// The API server's time went back: at which resourceVersions objects of the resource were drained says nothing any more.
+    pub fn went_back(&self, resource: &GroupResource) {
+        self.0.lock().floors.remove(resource);
+    }
+
     /// A request that may change something is about to be sent. It counts until the ticket is gone, and longer where
     /// the API server did not answer it.
     #[must_use]

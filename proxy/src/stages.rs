@@ -201,7 +201,7 @@ where
         })
         .layer_fn(|next| upgrade::Upgrade::new(next, shared.upgraded.clone(), shared.abort.clone()))
         .layer_fn(|next| narrow::Narrow::new(next, shared.metrics.clone()))
-        .layer_fn(resume::Resume::new)
+        .layer_fn(|next| resume::Resume::new(next, shared.fence.clone(), shared.views.clone()))
         .layer_fn(|next| raise::Raise::new(next, shared.fence.clone()))
         .layer_fn(|next| tap::Tap::new(next, shared.views.clone(), shared.closing.clone()))
         .service(forward::Forward::new(upstream))

@@ -245,6 +245,11 @@ impl Views {
         });
     }
 
+    /// The API server's time went back to this resourceVersion: pages of lists are of another past.
+    pub fn went_back(&self, resource: &GroupResource, to: &ResourceVersion) {
+        self.of(resource, |of| drop(of.gone.take_if(|gone| *gone > *to)));
+    }
+
     /// The controller has left: what ended is continued by nobody any more and holds nothing, and neither does what ends from
     /// now on. A request of a connection that is gone may end after it.
     pub fn end(&self) {

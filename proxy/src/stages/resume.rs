@@ -7,6 +7,7 @@
 //! because the proxy was restarted, for it can't know what the ring was before: by the resourceVersion of the
 //! collection, read after the change and before the first list or watch that is decided on it. A watch from below
 //! that is marked [`Stale`]. One from just there passes: when nothing is written, a new list comes from there too.
+//! Where that version is below what was seen before, etcd was restored, and what was seen counts no more.
 
 use std::task::{Context, Poll};
 
@@ -21,10 +22,12 @@ use super::{Next, admit::Admitted, narrow::start_of_watch};
 use crate::{
     body::{Body, empty},
     budget::Budget,
+    fence::Fence,
     policy::Read,
     request::{Query, RequestInfo, Resource, Verb},
     status::Refusal,
     upstream::UpstreamError,
+    views::Views,
 };
 
 /// The longest answer that is read for its resourceVersion: one object, of which etcd keeps 1.5 MiB at most by
@@ -39,12 +42,14 @@ pub struct Stale;
 #[derive(Clone, Debug)]
 pub struct Resume<S> {
     next: S,
+    fence: Fence,
+    views: Views,
 }
 
 impl<S> Resume<S> {
-    /// Around the stages that send the request.
-    pub fn new(next: S) -> Self {
-        Self { next }
+    /// Around the stages that send the request. What the fence and the views know of resourceVersions is compared with what is read.
+    pub fn new(next: S, fence: Fence, views: Views) -> Self {
+        Self { next, fence, views }
     }
 }
 
@@ -70,8 +75,18 @@ impl<S: Next> Service<Request<Body>> for Resume<S> {
         let Some((resource, floor, from, question)) = concern(&request) else {
             return self.next.call(request).boxed();
         };
-        let next = self.next.clone();
-        let version = collection_version(next.clone(), question);
+        let (next, fence, views) = (self.next.clone(), self.fence.clone(), self.views.clone());
+        let (asks, of, floor_before) = (next.clone(), resource.clone(), fence.floor(&resource));
+        let version = async move {
+            let version = collection_version(asks, question).await?;
+            // It was asked for later than that was seen.
+            if floor_before.is_some_and(|before| before > version) {
+                tracing::warn!(resource = %of, %version, "resourceVersions went back: etcd was restored");
+                fence.went_back(&of);
+                views.went_back(&of, &version);
+            }
+            Ok(version)
+        };
         let decided = async move {
             match floor.or_ask(version).await.map_err(|_| Refusal::FloorUnknown(resource))? {
                 Ok(floor) if from.is_some_and(|from| from < *floor) => drop(request.extensions_mut().insert(Stale)),

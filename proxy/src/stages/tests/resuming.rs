@@ -4,7 +4,11 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use tokio::time::timeout;
 
 use super::*;
-use crate::{fence::Moving, policy::Policy};
+use crate::{
+    fence::Moving,
+    policy::Policy,
+    views::fixtures::{at, leaving},
+};
 
 const WATCH: &str = "/apis/x.io/v1/namespaces/a/things?watch=1";
 
@@ -115,6 +119,32 @@ async fn a_watch_of_the_present_is_not_older_than_its_term_and_than_the_last_dra
     let moving = Moving { resource: things(), namespace: None, name: "a".to_owned(), uid: "u".into() };
     let _drained = lab.shared.fence.drained(moving, &"15".parse().unwrap(), Duration::ZERO, 0);
     assert!(sent().await.contains("&resourceVersion=15&"));
+}
+
+/// As of another past, which is not to come back.
+#[tokio::test]
+async fn what_was_seen_before_etcd_was_restored_does_not_count() {
+    let lab = changed(true, at_ten);
+    let drained = |version: u64| {
+        let moving = Moving { resource: things(), namespace: None, name: "a".to_owned(), uid: "u".into() };
+        drop(lab.shared.fence.drained(moving, &at(version), Duration::ZERO, 0));
+        lab.shared.views.gone(&leaving(things(), None, version));
+    };
+    drained(5_000);
+    let sent = async || {
+        drop(lab.get("/apis/x.io/v1/things?resourceVersion=0").await);
+        lab.last().uri.query().unwrap().to_owned()
+    };
+    assert!(sent().await.contains("resourceVersion=10&"), "{}", sent().await);
+    let page = async |version: u64| {
+        let token = format!(r#"{{"v":"meta.k8s.io/v1","rv":{version},"start":"a"}}"#);
+        let token = BASE64_URL_SAFE_NO_PAD.encode(token);
+        lab.get(&format!("/apis/x.io/v1/things?limit=5&continue={token}")).await.status()
+    };
+    assert_eq!(page(11).await, StatusCode::OK);
+    drained(12);
+    assert!(sent().await.contains("resourceVersion=12&"), "what is seen from then on counts");
+    assert_eq!(page(11).await, StatusCode::GONE);
 }
 
 #[tokio::test]
