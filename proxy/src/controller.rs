@@ -160,11 +160,12 @@ impl Controller {
         }
     }
 
-    /// The main resources of the ring that there can be a view of; none while the ring is not known.
+    /// The main resources of the ring that there can be a view of: they are served, and narrowed. None while the ring is not known.
     fn mains_of(&self, knowledge: &Knowledge) -> Option<BTreeSet<GroupResource>> {
         let Knowledge::Known(policy) = knowledge else { return None };
         let unserved = self.views.unserved();
-        Some(policy.families.keys().filter(|main| !unserved.contains(*main)).cloned().collect())
+        let mains = policy.families.keys().filter(|main| policy.narrows(main) && !unserved.contains(*main));
+        Some(mains.cloned().collect())
     }
 
     fn tell(&self, before: State, state: State, missing: &[&GroupResource]) {

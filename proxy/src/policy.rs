@@ -44,6 +44,9 @@ const ASK_AGAIN: Duration = Duration::from_secs(5);
 pub struct Policy {
     /// Every resource whose objects are distributed, the controlled ones included.
     pub resources: BTreeSet<GroupResource>,
+    /// Those of them that have joined the ring lately, and whose objects the sharder has yet to label. The controller is shown all
+    /// of them, as before; its writes are fenced from the beginning.
+    pub unlabelled: BTreeSet<GroupResource>,
     /// How long letting go of an object may take.
     pub drain_deadline: Duration,
     /// The main resources, whose objects the sharder drains, and those whose objects follow them.
@@ -52,7 +55,7 @@ pub struct Policy {
     pub read_by_all: BTreeSet<GroupResource>,
     /// Whether the ring's sharder says which instance of a shard name may work.
     pub admits_instances: bool,
-    /// For every resource that is the ring's or has been: what is older than its joining or leaving.
+    /// For every resource that is narrowed or has been: what is older than the beginning or end of that.
     pub floors: BTreeMap<GroupResource, Floor>,
 }
 
@@ -60,14 +63,23 @@ impl Policy {
     /// What a ring says.
     pub fn of(ring: &Ring) -> Self {
         let all = |resource: &&RingResource| resource.reads_by_name == ReadsByName::All;
+        let (resources, filtered) =
+            (ring.spec.all_resources(), ring.status.as_ref().and_then(ClusterRingStatus::filtered));
+        let is_labelled = |resource: &GroupResource| filtered.is_none_or(|filtered| filtered.contains(resource));
         Self {
-            resources: ring.spec.all_resources(),
+            unlabelled: resources.iter().filter(|resource| !is_labelled(resource)).cloned().collect(),
+            resources,
             families: ring.spec.families(),
             read_by_all: ring.spec.resources.iter().filter(all).map(RingResource::group_resource).collect(),
             drain_deadline: ring.spec.drain_deadline(),
             admits_instances: ring.status.as_ref().is_some_and(ClusterRingStatus::admits_instances),
             floors: BTreeMap::new(),
         }
+    }
+
+    /// Whether the controller is shown this shard's objects of the resource alone.
+    pub fn narrows(&self, resource: &GroupResource) -> bool {
+        self.resources.contains(resource) && !self.unlabelled.contains(resource)
     }
 
     /// Whether the sharder drains objects of the resource; the objects that they control follow them.
@@ -92,10 +104,11 @@ impl Policy {
     #[must_use]
     pub fn after(mut self, before: &Self) -> Self {
         let floor = |resource: &GroupResource| {
-            let same = before.resources.contains(resource) == self.resources.contains(resource);
+            let same = before.narrows(resource) == self.narrows(resource);
             before.floors.get(resource).filter(|_| same).cloned().unwrap_or_default()
         };
-        self.floors = before.floors.keys().chain(&self.resources).map(|it| (it.clone(), floor(it))).collect();
+        let narrowed = self.resources.iter().filter(|resource| self.narrows(resource));
+        self.floors = before.floors.keys().chain(narrowed).map(|it| (it.clone(), floor(it))).collect();
         self
     }
 }
@@ -110,9 +123,9 @@ pub enum Knowledge {
 }
 
 impl Knowledge {
-    /// Whether a resource is known to be the ring's.
-    pub fn shards(&self, resource: &GroupResource) -> bool {
-        matches!(self, Self::Known(policy) if policy.resources.contains(resource))
+    /// Whether a resource is known to be narrowed.
+    pub fn narrows(&self, resource: &GroupResource) -> bool {
+        matches!(self, Self::Known(policy) if policy.narrows(resource))
     }
 }
 
@@ -223,11 +236,12 @@ impl Follower {
 
     fn learn(&mut self, policy: Policy) {
         self.refused = None;
-        let resources: Vec<_> = policy.resources.iter().map(ToString::to_string).collect();
+        let names = |resources: &BTreeSet<GroupResource>| resources.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let (resources, unlabelled) = (names(&policy.resources), names(&policy.unlabelled));
         self.last = Arc::new(policy.after(&self.last));
         let new = Knowledge::Known(self.last.clone());
         if self.knowledge.send_if_modified(|known| std::mem::replace(known, new.clone()) != new) {
-            tracing::info!(ring = %self.ring, ?resources, "read the ring's resources");
+            tracing::info!(ring = %self.ring, ?resources, ?unlabelled, "read the ring's resources");
         }
         self.check.pass();
     }
@@ -356,9 +370,9 @@ mod tests {
         follower.take(Ok(watcher::Event::Apply(ring("things"))));
         assert!(health.failures(Probe::Ready).is_empty());
         let things = GroupResource { group: String::new(), resource: "things".into() };
-        assert!(knowledge.borrow().shards(&things));
+        assert!(knowledge.borrow().narrows(&things));
         follower.take(Ok(watcher::Event::Delete(ring("things"))));
-        assert!(!knowledge.borrow().shards(&things));
+        assert!(!knowledge.borrow().narrows(&things));
         assert_eq!(health.failures(Probe::Ready).len(), 1);
     }
 
@@ -414,6 +428,20 @@ mod tests {
         assert!(left.floors[&things] != first.floors[&things] && left.floors.contains_key(&others));
         let back = learn("things");
         assert!(back.floors[&things] != left.floors[&things] && back.floors[&things] != first.floors[&things]);
+    }
+
+    #[test]
+    fn resource_is_narrowed_once_the_status_says_that_it_is_filtered() {
+        let things = GroupResource { group: String::new(), resource: "things".into() };
+        let narrows = |status: serde_json::Value| {
+            let status = serde_json::from_value(status).unwrap();
+            Policy::of(&Ring { status, ..ring("things") }).narrows(&things)
+        };
+        let filtered = |observed: i64, resources: &[&GroupResource]| serde_json::json!({"observedGeneration": 2, "filtered": {"observedGeneration": observed, "resources": resources}});
+        assert!(narrows(serde_json::Value::Null), "no sharder has seen the ring");
+        assert!(narrows(serde_json::json!({"observedGeneration": 2})), "an older sharder does not say");
+        assert!(narrows(filtered(2, &[&things])) && !narrows(filtered(2, &[])));
+        assert!(narrows(filtered(1, &[])), "an older sharder has written since");
     }
 
     #[test]

@@ -79,6 +79,9 @@ pub enum Refusal {
         "this instance lost its shard Lease, or may have lost the lock of the controller's election, before the API server answered: the request may have been done or not"
     )]
     LostMeanwhile,
+    /// A deletion of many, of a resource whose objects the sharder is about to label.
+    #[error("{0} joined the ring, and their objects are being labelled: send the deletion again in a moment")]
+    Unlabelled(GroupResource),
     /// What the ring shards is not known.
     #[error("{0}")]
     PolicyUnknown(String),
@@ -186,6 +189,7 @@ impl Refusal {
             // answered with one, a POST with generateName too, which may have made an object already.
             Self::LostMeanwhile => answer(StatusCode::BAD_GATEWAY, "InternalError", "lease"),
             Self::PolicyUnknown(_) => later("ring"),
+            Self::Unlabelled(_) => later("unlabelled"),
             Self::FloorUnknown(_) => later("floor"),
             Self::NoRoom => {
                 Answer { code: StatusCode::TOO_MANY_REQUESTS, reason: "TooManyRequests", label: "buffers", retry: true }

@@ -201,6 +201,21 @@ pub struct ClusterRingStatus {
     /// their labels are off.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<LabelledResource>,
+    /// The resources of which each shard is shown its own objects alone, as these are labelled. Absent: all of the spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filtered: Option<FilteredResources>,
+}
+
+/// The resources of which each shard is shown its own objects alone, in one generation of the ring.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FilteredResources {
+    /// The generation of the spec that this is about. Where the status is about another one, this does not count.
+    #[serde(default)]
+    pub observed_generation: i64,
+    /// The resources.
+    #[serde(default)]
+    pub resources: Vec<GroupResource>,
 }
 
 /// A resource whose objects may have labels of a ring, with those that follow them.
@@ -301,6 +316,15 @@ impl ClusterRingStatus {
     /// Whether the ring's sharder says which instance of a shard name may work.
     pub fn admits_instances(&self) -> bool {
         self.conditions.iter().any(|condition| condition.type_ == CONDITION_ADMITTED)
+    }
+
+    /// The resources of which each shard is shown its own objects alone. None where the ring's sharder does not say: then it is so
+    /// with all.
+    ///
+    /// An older sharder leaves the field as it is when it writes about a newer generation.
+    pub fn filtered(&self) -> Option<&[GroupResource]> {
+        let filtered = self.filtered.as_ref()?;
+        (filtered.observed_generation == self.observed_generation).then_some(&filtered.resources)
     }
 }
 

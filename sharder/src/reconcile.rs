@@ -8,6 +8,7 @@
 //! | `ring` | what the work on one ring shares |
 //! | `judge` | what is next for an object, and which queue it goes into |
 //! | `family` | carries that out for one root |
+//! | `first_pass` | whether the objects of a resource that has joined are labelled |
 //! | `children` | the children of a root, before it |
 //! | `rebalance` | asks shards to release objects, as many at once as may move |
 //! | `takeover` | objects of shards that are gone, until their Leases are held |
@@ -27,6 +28,7 @@ use crate::{faults::Faults, leader::Leader, queue::work::Queue, snapshot::Snapsh
 
 mod children;
 mod family;
+mod first_pass;
 mod judge;
 mod known;
 mod rebalance;

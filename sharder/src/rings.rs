@@ -17,6 +17,7 @@ use tokio::sync::watch;
 mod additions;
 mod announce;
 mod figures;
+mod filtered;
 mod label_policy;
 mod reconcile;
 mod report;

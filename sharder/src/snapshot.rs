@@ -60,6 +60,8 @@ pub(crate) struct Snapshot {
     pub(crate) named: Vec<GroupResource>,
     /// Those of them of which is not known what they are: not served, or not looked up yet.
     pub(crate) unresolved: Vec<GroupResource>,
+    /// Those that are not served: they have no objects.
+    pub(crate) unserved: Vec<GroupResource>,
     pub(crate) namespace_selector: LabelSelector,
     /// The same, ready to be asked.
     pub(crate) namespaces: Selector,
@@ -145,6 +147,7 @@ impl Snapshot {
         let unresolved =
             ring.spec.all_resources().into_iter().filter(|name| !matches!(catalog.get(name), Some(Ok(_)))).collect();
         let weighted = || members.weighted().map(|(shard, weight)| (shard.clone(), weight));
+        let is_unserved = |name: &GroupResource| matches!(catalog.get(name), Some(Err(Unusable::NotServed)));
         let hash_ring = match previous.filter(|previous| previous.hash_ring().is_of(weighted(), tokens_per_shard)) {
             Some(previous) => previous.hash_ring().clone(),
             None => Arc::new(HashRing::weighted(weighted(), tokens_per_shard)),
@@ -155,6 +158,7 @@ impl Snapshot {
             generation: ring.metadata.generation.unwrap_or_default(),
             pending: ring.spec.all_resources().iter().any(|name| !catalog.contains_key(name)),
             named: ring.spec.all_resources().into_iter().collect(),
+            unserved: ring.spec.all_resources().into_iter().filter(is_unserved).collect(),
             unresolved,
             departing: departing(ring, catalog),
             status: ring.status.clone(),

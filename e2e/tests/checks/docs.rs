@@ -35,7 +35,7 @@ const PAGES: [(&str, usize); 19] = [
     ("limits", 70),
     ("security", 100),
     // Commands and flags are generated.
-    ("reference", 250),
+    ("reference", 260),
     ("metrics", 90),
 ];
 

@@ -143,12 +143,12 @@ impl Admitted {
         if self.term.is_on() { Refusal::LeadInDoubt } else { Refusal::NotAShard }
     }
 
-    /// Returns when a resource has become one of the ring's, or is not one any more.
+    /// Returns when the controller is to be shown another set of a resource's objects: this shard's alone, or all.
     pub fn policy_changed(&self, resource: GroupResource) -> impl Future<Output = ()> + Send + 'static {
-        let before = self.policy.resources.contains(&resource);
+        let before = self.policy.narrows(&resource);
         let mut changes = self.changes.clone();
         async move {
-            let changed = changes.wait_for(|now| now.shards(&resource) != before).await.is_ok();
+            let changed = changes.wait_for(|now| now.narrows(&resource) != before).await.is_ok();
             if !changed {
                 // Nobody follows the ring any more: the proxy is ending.
                 std::future::pending::<()>().await;

@@ -105,13 +105,15 @@ enum Way {
 impl Way {
     fn of(info: &RequestInfo, resource: &Resource, admitted: &Admitted) -> Self {
         let connects = resource.subresource.as_deref().is_some_and(|it| CONNECTS.contains(&it));
-        let own = resource.name.is_some() && !admitted.policy.read_by_all.contains(&resource.kind);
+        let policy = &admitted.policy;
+        let own =
+            resource.name.is_some() && policy.narrows(&resource.kind) && !policy.read_by_all.contains(&resource.kind);
         match info.verb {
             Verb::Get if connects => Self::Write,
             Verb::Get if !own => Self::Pass,
             Verb::Get if matches!(resource.subresource.as_deref(), None | Some("status")) => Self::Read,
             Verb::Get => Self::AskAndRead,
-            Verb::Create if resource.name.is_none() && !admitted.policy.is_controlled(&resource.kind) => Self::Pass,
+            Verb::Create if resource.name.is_none() && !policy.is_controlled(&resource.kind) => Self::Pass,
             Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => Self::Write,
             // A method that means nothing is not known for what it does: `PROXY`, say, on `exec`.
             Verb::Unknown => Self::Write,

@@ -71,6 +71,10 @@ impl<S> Narrow<S> {
         if !info.verb.selects() {
             return Ok(());
         }
+        if !admitted.policy.narrows(&resource.kind) {
+            // A deletion of many would delete what is another shard's, or leave what has no label yet.
+            return if info.verb == Verb::DeleteCollection { Err(Refusal::Unlabelled(resource.kind)) } else { Ok(()) };
+        }
         info.query.keep_first(&DECIDES);
         let bookmarks = info.query.flag(BOOKMARKS);
         if info.verb == Verb::Watch && !bookmarks {

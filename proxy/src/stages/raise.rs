@@ -49,7 +49,7 @@ impl<S> Raise<S> {
             return Ok(());
         };
         let Some(resource) = &info.resource else { return Ok(()) };
-        if !admitted.policy.resources.contains(&resource.kind) || resource.is_behind_api_server() {
+        if !admitted.policy.narrows(&resource.kind) || resource.is_behind_api_server() {
             return Ok(());
         }
         if info.verb == Verb::List

@@ -35,6 +35,8 @@ pub(crate) struct RingFigures {
     pub(crate) lone: BTreeMap<GroupResource, Lone>,
     pub(crate) unassigned_since: Option<SystemTime>,
     pub(crate) draining_since: Option<SystemTime>,
+    /// Since when every shard is shown all objects of a resource, as they have yet to be labelled.
+    pub(crate) joining_since: Option<SystemTime>,
     /// When all objects were counted last.
     pub(crate) counted_at: Option<SystemTime>,
     pub(crate) max_to_mean: Option<f64>,
@@ -106,7 +108,7 @@ impl Rings {
 /// The metrics of rings as a whole: name, what it says, and its value.
 type OfRing = (&'static str, &'static str, fn(&RingFigures) -> Option<i64>);
 
-const OF_RINGS: [OfRing; 7] = [
+const OF_RINGS: [OfRing; 8] = [
     ("clusterring_status_shards", "Shards that have a Lease", |ring| Some(ring.shards.into())),
     ("clusterring_status_available_shards", "Shards that take part in partitioning", |ring| {
         Some(ring.available_shards.into())
@@ -127,6 +129,11 @@ const OF_RINGS: [OfRing; 7] = [
     ("oldest_drain_timestamp_seconds", "When the drain began that waits the longest, in seconds since 1970", |ring| {
         seconds(ring.draining_since)
     }),
+    (
+        "oldest_unfiltered_resource_timestamp_seconds",
+        "Since when a resource has been in the ring whose objects are yet to be labelled, in seconds since 1970",
+        |ring| seconds(ring.joining_since),
+    ),
     ("counted_timestamp_seconds", "When all objects were counted last, in seconds since 1970", |ring| {
         seconds(ring.counted_at)
     }),

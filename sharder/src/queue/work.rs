@@ -3,7 +3,7 @@
 //! Many sources name keys, and each as often as it likes. What a key stands for is read when its turn comes, so nothing that
 //! was queued can be outdated. A key that is named while it is worked on comes again after that.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use crate::lock::Mutex;
 use tokio::{sync::Notify, time::sleep_until};
@@ -76,6 +76,17 @@ impl Queue {
     pub(crate) fn changed(&self, key: Slot, version: u64) {
         self.state.lock().changed(key, version);
         self.changed.notify_one();
+    }
+
+    /// The keys of this class that wait for their turn, and all that are worked on: not those that wait for a moment.
+    pub(crate) fn under_way(&self, of: Priority) -> HashSet<Slot> {
+        let state = self.state.lock();
+        let is_under_way = |entry: &Entry| match entry {
+            Entry::Ready(priority) => *priority == of,
+            Entry::Running(_) => true,
+            Entry::Waiting(_) => false,
+        };
+        state.keys.iter().filter(|(_, entry)| is_under_way(entry)).map(|(key, _)| *key).collect()
     }
 
     /// How many keys wait or are worked on.

@@ -22,6 +22,8 @@ pub(crate) struct Known {
     /// What a test says.
     #[cfg(test)]
     said: Arc<Mutex<Option<Distribution>>>,
+    #[cfg(test)]
+    labelled: Arc<Mutex<Vec<GroupResource>>>,
 }
 
 #[derive(Default)]
@@ -71,6 +73,12 @@ impl Known {
         *self.said.lock() = Some(distribution);
     }
 
+    /// The objects of a resource are labelled, without any.
+    #[cfg(test)]
+    pub(crate) fn label(&self, resource: &GroupResource) {
+        self.labelled.lock().push(resource.clone());
+    }
+
     /// The ring is this from now on.
     pub(super) fn follow(&self, ring: Option<Arc<Ring>>) {
         self.ring.store(ring);
@@ -100,6 +108,16 @@ impl Known {
         all.counted = is_complete.then(|| self.counted(ring.judge.is_current()));
         all.changed = all.counted.map(|now| self.changed(&all.resources, now));
         all
+    }
+
+    /// Whether the objects of a resource that the ring names in this generation were labelled.
+    pub(crate) fn is_labelled(&self, snapshot: &Snapshot, resource: &GroupResource) -> bool {
+        #[cfg(test)]
+        if self.labelled.lock().contains(resource) {
+            return true;
+        }
+        let ring = self.ring.load_full().filter(|ring| ring.judge.view().generation == snapshot.generation);
+        ring.is_some_and(|ring| ring.is_labelled(resource))
     }
 
     /// While a watch does not work, nothing is counted anew.

@@ -16,6 +16,7 @@ use ringside_runtime::heartbeat::Heartbeats;
 use tokio::sync::watch;
 
 use super::{
+    first_pass::FirstPasses,
     judge::{Judge, Watching},
     takeover::Takeovers,
     told::Told,
@@ -89,6 +90,7 @@ pub(super) struct Ring {
     /// Tells when a root got its first shard.
     pub(super) first_shards: watch::Sender<()>,
     pub(super) takeovers: Takeovers,
+    pub(super) first_passes: FirstPasses,
     /// The roots to which a write had no answer: the index may show them as they were before.
     unsure: Mutex<HashSet<Slot>>,
 }
@@ -156,6 +158,7 @@ impl Ring {
             lists: SharedLists::default(),
             moves: Moves::default(),
             takeovers: Takeovers::default(),
+            first_passes: FirstPasses::default(),
             unsure: Mutex::default(),
             first_shards: watch::Sender::new(()),
         }

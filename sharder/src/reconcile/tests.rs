@@ -28,6 +28,7 @@ use crate::{
 
 mod adopted;
 mod families;
+mod first_pass;
 mod leaving;
 mod locks;
 mod moving;

@@ -13,6 +13,7 @@ use tokio::{
 use super::{
     additions::{added, keep_foreign},
     figures::{Figures, figures},
+    filtered::Filtered,
     label_policy::{Protection, Support},
     report::Report,
     status::{
@@ -27,7 +28,7 @@ use crate::{
     keep::{ACTED_ON, Kept, Standing},
     leases::Leases,
     leftovers::Leftovers,
-    metrics::Metrics,
+    metrics::{Metrics, RingFigures},
     news::tell,
     notices::Notices,
     probe::{Verdict, Verdicts, WebhookMode, WebhookModes},
@@ -103,7 +104,7 @@ async fn report_on(
     let mut withdrawn = told.leftovers.changes();
     let (mut webhook_stands, mut labels_stand) = (webhook.changes(), protection.changes());
     let mut trust = told.trust.clone();
-    let (mut report, begun) = (Report::new(told), Instant::now());
+    let (mut report, mut filtered, begun) = (Report::new(told), Filtered::default(), Instant::now());
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -134,8 +135,13 @@ async fn report_on(
         if standing != Standing::Pending && protection.is_settled() {
             let before = report.stored(&snapshot);
             let wanted = status_of((&snapshot, before.as_ref()), told, &standing, protection.finding(), &figures);
-            let wanted = ClusterRingStatus { resources: told.leftovers.record(&snapshot), ..wanted };
-            report.make((&snapshot, before), wanted, figures.measured).await;
+            let wanted = ClusterRingStatus {
+                resources: told.leftovers.record(&snapshot),
+                filtered: Some(filtered.of(&snapshot, before.as_ref(), &told.known)),
+                ..wanted
+            };
+            let measured = RingFigures { joining_since: filtered.joining(), ..figures.measured };
+            report.make((&snapshot, before), wanted, measured).await;
         }
         tokio::select! {
             changed = snapshots.changed() => if changed.is_err() {

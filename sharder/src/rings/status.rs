@@ -68,6 +68,7 @@ pub(super) fn status(
         objects: objects.or(before.objects),
         conditions,
         resources: before.resources,
+        filtered: before.filtered,
     }
 }
 

@@ -39,6 +39,56 @@ async fn whatever_selects_objects_of_the_ring_is_narrowed() {
     assert_eq!(joined, format!("/apis/x.io/v1/things?limit=5&{NARROWED}%2Ca%3Db"));
 }
 
+/// A ring that things have joined, whose objects have yet to be labelled.
+fn joined() -> Knowledge {
+    let Knowledge::Known(policy) = sharding(&[things()]) else { unreachable!("it is known") };
+    let before = Policy::default().after(&Policy::default());
+    let policy = Policy { unlabelled: [things()].into(), ..(*policy).clone() };
+    Knowledge::Known(Arc::new(policy.after(&before)))
+}
+
+#[tokio::test]
+async fn resource_is_shown_whole_until_its_objects_are_labelled() {
+    let (_open, respond) = streaming();
+    let lab = Lab::new(move |seen| match seen.uri.query() {
+        Some(query) if query.contains("watch") => respond(seen),
+        _ => json(full(
+            r#"{"metadata":{"resourceVersion":"10","name":"b","uid":"u","labels":{"s":"other"}},"items":[]}"#,
+        )),
+    });
+    lab.shared.knowledge.send_replace(joined());
+    for uri in ["/apis/x.io/v1/things", "/apis/x.io/v1/namespaces/a/things/b"] {
+        assert_eq!(lab.get(uri).await.status(), StatusCode::OK, "{uri}");
+        assert_eq!(lab.last().uri, uri);
+    }
+    let mut watch = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await.into_body();
+    assert_eq!(lab.last().uri, "/apis/x.io/v1/things?watch=1&resourceVersion=5");
+    assert!(watch.frame().now_or_never().is_none());
+    lab.shared.knowledge.send_replace(sharding(&[things()]));
+    let event = watch.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(String::from_utf8_lossy(&event).contains(r#""code":410"#), "its client lists again");
+    assert_eq!(lab.get("/apis/x.io/v1/namespaces/a/things/b").await.status(), StatusCode::NOT_FOUND);
+    drop(lab.get("/apis/x.io/v1/things").await);
+    assert!(lab.last().uri.query().unwrap().contains(NARROWED));
+}
+
+/// From its label on an object is its owner's to write to, whoever sees it.
+#[tokio::test]
+async fn writes_are_fenced_before_objects_are_labelled() {
+    let lab = Lab::new(|seen| {
+        let shard = if seen.uri.query().is_some_and(|it| it.contains("theirs")) { r#""s":"other""# } else { "" };
+        let name = if shard.is_empty() { "none" } else { "theirs" };
+        json(full(format!(r#"{{"items":[{{"metadata":{{"name":"{name}","uid":"{name}","labels":{{{shard}}}}}}}]}}"#)))
+    });
+    lab.shared.knowledge.send_replace(joined());
+    let write = async |method: &str, name: &str| {
+        lab.send(ask(method, &format!("/apis/x.io/v1/namespaces/a/things{name}"))).await.status()
+    };
+    assert_eq!((write("PUT", "/theirs").await, write("PUT", "/none").await), (StatusCode::CONFLICT, StatusCode::OK));
+    assert_eq!(write("DELETE", "").await, StatusCode::SERVICE_UNAVAILABLE, "it would delete others' objects");
+    assert!(lab.seen.lock().iter().all(|seen| seen.method != Method::DELETE));
+}
+
 #[tokio::test]
 async fn what_go_would_read_no_selector_from_is_refused() {
     let long = |path: &str| format!("{path}?{}x", "a&".repeat(10_000));
