@@ -56,7 +56,7 @@ struct UnderWay {
     /// In what was injected.
     index: usize,
     ends: Instant,
-    /// What its line had hindered, or carried, when it began.
+    /// What its line had hindered, or carried, when it began, or how many objects it concerns.
     hindered: usize,
 }
 
@@ -89,9 +89,7 @@ impl Run {
         for planned in planned {
             let Planned { at, fault } = planned;
             self.pass(begun + *at + late).await?;
-            if let Some(shard) = &fault.shard {
-                self.end_of(shard)?;
-            }
+            self.end_where(|_, other| fault.ends(other)).await?;
             // What has ended can neither stand still nor be killed.
             self.revive().await?;
             say(&format!("{:>7.1} s  {fault}", self.system.monitor().now().as_secs_f64()));
@@ -99,18 +97,18 @@ impl Run {
             late = begun.elapsed().saturating_sub(planned.over());
         }
         self.pass(begun + end + late).await?;
-        self.end_all()
+        self.end_all().await
     }
 
     async fn inject(&mut self, fault: &Fault) {
         let at = self.system.monitor().now();
-        let begun = match fault.is_of_one_shard() {
-            true => faults::begin(self, fault),
+        let begun = match fault.has_others_beside() {
+            true => faults::begin(self, fault).await,
             false => faults::happen(self, fault).await,
         };
         let index = self.injected.len();
         let hit = begun.map_err(|error| format!("{error:#}"));
-        if let (true, Ok(hindered)) = (fault.is_of_one_shard(), &hit) {
+        if let (true, Ok(hindered)) = (fault.has_others_beside(), &hit) {
             self.under_way.push(UnderWay { index, ends: Instant::now() + fault.lasts, hindered: *hindered });
         }
         self.injected.push(Injected { at, until: self.system.monitor().now(), fault: fault.clone(), hit });
@@ -121,7 +119,7 @@ impl Run {
         loop {
             self.revive().await?;
             let now = Instant::now();
-            self.end_where(|under_way, _| under_way.ends <= now)?;
+            self.end_where(|under_way, _| under_way.ends <= now).await?;
             if now >= until {
                 return Ok(());
             }
@@ -158,22 +156,18 @@ impl Run {
     }
 
     /// Ends what is under way.
-    pub(super) fn end_all(&mut self) -> Result<()> {
-        self.end_where(|_, _| true)
+    pub(super) async fn end_all(&mut self) -> Result<()> {
+        self.end_where(|_, _| true).await
     }
 
-    fn end_of(&mut self, shard: &str) -> Result<()> {
-        self.end_where(|_, fault| fault.shard.as_deref() == Some(shard))
-    }
-
-    fn end_where(&mut self, ends: impl Fn(&UnderWay, &Fault) -> bool) -> Result<()> {
+    async fn end_where(&mut self, ends: impl Fn(&UnderWay, &Fault) -> bool) -> Result<()> {
         let (ending, going_on) = std::mem::take(&mut self.under_way)
             .into_iter()
             .partition::<Vec<_>, _>(|one| ends(one, &self.injected[one.index].fault));
         self.under_way = going_on;
         for UnderWay { index, hindered, .. } in ending {
             let fault = self.injected[index].fault.clone();
-            let hit = faults::end(self, &fault, hindered).map_err(|error| format!("{error:#}"));
+            let hit = faults::end(self, &fault, hindered).await.map_err(|error| format!("{error:#}"));
             let until = self.system.monitor().now();
             let injected = &mut self.injected[index];
             (injected.hit, injected.until) = (hit, until);

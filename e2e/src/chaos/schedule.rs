@@ -64,6 +64,14 @@ pub enum Kind {
     StripLabels,
     /// Somebody names another shard on objects, or nobody, or sets a drain.
     ForgeLabels,
+    /// The objects' resource gets a new preferred version whose conversion does not answer, and loses it.
+    DeadConversion,
+    /// A policy refuses every update of some children, and goes.
+    RefuseChildren,
+    /// A policy refuses what a shard acknowledges, and goes.
+    RefuseAcknowledgements,
+    /// A user of another namespace makes a Lease of a shard's name, and one of a new name, and deletes both.
+    StrangersLeases,
 }
 
 impl Kind {
@@ -83,6 +91,10 @@ impl Kind {
             Self::SlowApiServer => 4_000..=10_000,
             // Longer, and etcd's clients give up their connection.
             Self::LateApiServer => 2_000..=9_000,
+            Self::DeadConversion => 4_000..=15_000,
+            Self::RefuseChildren | Self::StrangersLeases => 5_000..=25_000,
+            // Some longer than the ring waits for an acknowledgement, which is 45 s or 60 s.
+            Self::RefuseAcknowledgements => 5_000..=70_000,
             _ => 0..=0,
         }
     }
@@ -196,16 +208,20 @@ impl Planner<'_> {
             | Kind::KillProxy
             | Kind::KillController
             | Kind::Partition
-            | Kind::OtherApiServer => Some(self.members.happen(kind, &mut self.random)),
+            | Kind::OtherApiServer
+            | Kind::RefuseAcknowledgements
+            | Kind::StrangersLeases => Some(self.members.happen(kind, &mut self.random)),
             _ => None,
         };
         let objects = match kind {
-            Kind::MakeAgain | Kind::StripLabels | Kind::ForgeLabels => some(&mut self.random, self.terms.objects),
+            Kind::MakeAgain | Kind::StripLabels | Kind::ForgeLabels | Kind::RefuseChildren => {
+                some(&mut self.random, self.terms.objects)
+            }
             _ => Vec::new(),
         };
         let lasts = Duration::from_millis(self.random.random_range(kind.lasts()));
         let fault = Fault { kind, shard, objects, lasts };
-        if fault.is_of_one_shard() { fault } else { Fault { lasts: lasts.min(self.terms.longest), ..fault } }
+        if fault.has_others_beside() { fault } else { Fault { lasts: lasts.min(self.terms.longest), ..fault } }
     }
 }
 
@@ -217,17 +233,30 @@ fn some(random: &mut impl Rng, objects: usize) -> Vec<usize> {
 }
 
 impl Planned {
-    /// When the next may begin: while a shard stands still, hears nothing, or hears it late, others happen; all else has
-    /// ended before.
+    /// When the next may begin: at once beside a fault that has others beside it, else after its end.
     pub fn over(&self) -> Duration {
-        if self.fault.is_of_one_shard() { self.at } else { self.at + self.fault.lasts }
+        if self.fault.has_others_beside() { self.at } else { self.at + self.fault.lasts }
     }
 }
 
 impl Fault {
-    /// Whether it concerns one shard, so that others can happen meanwhile.
-    pub fn is_of_one_shard(&self) -> bool {
-        matches!(self.kind, Kind::Pause | Kind::PauseController | Kind::Partition | Kind::OtherApiServer)
+    /// Whether another one ends before this begins: one of the same shard, or one of the same kind where it is of no shard.
+    pub fn ends(&self, other: &Self) -> bool {
+        self.shard == other.shard && (self.shard.is_some() || self.kind == other.kind)
+    }
+
+    /// Whether others happen while it lasts: it concerns one shard, or some objects.
+    pub fn has_others_beside(&self) -> bool {
+        matches!(
+            self.kind,
+            Kind::Pause
+                | Kind::PauseController
+                | Kind::Partition
+                | Kind::OtherApiServer
+                | Kind::RefuseChildren
+                | Kind::RefuseAcknowledgements
+                | Kind::StrangersLeases
+        )
     }
 }
 
@@ -301,7 +330,7 @@ mod tests {
         let longest = Duration::from_secs(2);
         let planned = schedule(&Terms { longest, ..terms(1) });
         let long: Vec<_> = planned.iter().filter(|planned| planned.fault.lasts > longest).collect();
-        assert!(long.iter().all(|planned| planned.fault.is_of_one_shard()) && !long.is_empty());
+        assert!(long.iter().all(|planned| planned.fault.has_others_beside()) && !long.is_empty());
         assert!(planned.windows(2).all(|pair| pair[0].over() <= pair[1].at));
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, CustomResourceExt as _, ResourceExt as _, api::ListParams};
+use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{chaos::run::Run, manifests, website::Website};
@@ -23,6 +24,26 @@ pub(super) async fn forget_history(run: &mut Run) -> Result<usize> {
     let now = now.metadata.resource_version.context("a list without a resourceVersion")?;
     run.system.control_plane().forget_before(&now).await?;
     Ok(1)
+}
+
+/// The resource gets a new version, which is preferred, and whose conversion calls a port where nobody listens. It goes again.
+/// Returns how many versions there were meanwhile beyond those of before.
+pub(super) async fn prefer_a_version_without_conversion(run: &mut Run, lasts: Duration) -> Result<usize> {
+    let before = Website::crd();
+    let mut newer = before.clone();
+    let mut version = before.spec.versions.first().context("a resource without a version")?.clone();
+    (version.name, version.storage) = ("v2".to_owned(), false);
+    newer.spec.versions.push(version);
+    newer.spec.conversion = Some(serde_json::from_value(json!({
+        "strategy": "Webhook",
+        "webhook": {"clientConfig": {"url": "https://127.0.0.1:1/convert"}, "conversionReviewVersions": ["v1"]},
+    }))?);
+    manifests::define(&run.client, &newer).await?;
+    let passed = run.pass(Instant::now() + lasts).await;
+    // An apply without a field that it set takes that field away.
+    manifests::define(&run.client, &before).await?;
+    let after = Api::<CustomResourceDefinition>::all(run.client.clone()).get(&before.name_any()).await?;
+    passed.map(|()| newer.spec.versions.len() - after.spec.versions.len())
 }
 
 /// The definition gets another description: the API server makes the resource's storage and caches anew, and ends its

@@ -46,7 +46,7 @@ pub(super) async fn delete_webhook(run: &mut Run) -> Result<usize> {
 /// Returns when the policies are in place again: what is judged meanwhile, no fence stands around.
 pub(super) async fn delete_policies(run: &mut Run) -> Result<usize> {
     // What is held up would land while there is no fence.
-    run.end_all()?;
+    run.end_all().await?;
     for policy in POLICIES {
         delete(run, policy).await?;
     }
