@@ -39,7 +39,9 @@ pub enum Action {
     ReleaseLease(usize, usize),
     Decide(usize, usize, bool),
     Force(usize, usize),
+    TakeBack(usize, usize),
     CarryOut(usize),
+    Refuse(usize),
     Crash(usize),
     Abandon(usize),
     Succeed(usize),
@@ -78,8 +80,8 @@ impl Handover {
         use Action::{
             Abandon, Acknowledge, AcknowledgementLands, AcknowledgementLost, Bookmark, CarryOut, CatchUp, Crash, Cut,
             Decide, DeleteLease, Deliver, End, Force, ForgetDrain, HoldEnds, Kill, KillProxy, LateLands, List, Pause,
-            Release, ReleaseLease, Renew, RenewalAnswered, RenewalLands, RenewalLost, Rest, Restart, Resume, SeeDrain,
-            SeeLease, Strip, Succeed, TakeLease, Tick, Touch, Wake, Write, WriteLands,
+            Refuse, Release, ReleaseLease, Renew, RenewalAnswered, RenewalLands, RenewalLost, Rest, Restart, Resume,
+            SeeDrain, SeeLease, Strip, Succeed, TakeBack, TakeLease, Tick, Touch, Wake, Write, WriteLands,
         };
         let objects = case.objects;
         let of_shards = (0..SHARDS).flat_map(move |shard| {
@@ -127,9 +129,11 @@ impl Handover {
                 [SeeLease(replica, shard), ReleaseLease(replica, shard)].into_iter().chain(takes)
             });
             let objects = (0..objects).flat_map(move |object| {
-                [Decide(replica, object, false), Decide(replica, object, true), Force(replica, object)]
+                let overdue = [Force(replica, object), TakeBack(replica, object)];
+                [Decide(replica, object, false), Decide(replica, object, true)].into_iter().chain(overdue)
             });
-            leases.chain(objects).chain([CarryOut(replica), Crash(replica), Abandon(replica), Succeed(replica)])
+            let one = [CarryOut(replica), Refuse(replica), Crash(replica), Abandon(replica), Succeed(replica)];
+            leases.chain(objects).chain(one)
         });
         let of_objects = (0..objects).flat_map(|object| [Strip(object), Touch(object)]);
         of_shards.chain(of_replicas).chain(of_objects).chain([Tick, CatchUp, LateLands]).collect()

@@ -26,7 +26,7 @@ impl Handover {
     pub(crate) fn write(&self, state: &mut State, job: &Job) -> bool {
         let carried_out = match job.next {
             Next::Child(to) | Next::Gather(to) => self.write_child(state, job, to),
-            Next::Drain(_) | Next::Assign(_) => self.write_object(state, job),
+            Next::Drain(_) | Next::TakeBack | Next::Assign(_) => self.write_object(state, job),
         };
         if carried_out {
             self.note(state, job);
@@ -91,6 +91,10 @@ impl Handover {
             Next::Drain(value) => {
                 let from = seen.ownership.shard.expect("only who has an object is asked to let go");
                 patch::drain(&self.labels, UID, from, &value.to_string())
+            }
+            Next::TakeBack => {
+                let (from, drain) = seen.ownership.shard.zip(seen.ownership.drain).expect("it drains");
+                patch::take_back(&self.labels, UID, from, drain)
             }
             Next::Assign(to) | Next::Child(to) | Next::Gather(to) => {
                 patch::assign(&self.labels, &seen, &self.names[usize::from(to)])

@@ -83,6 +83,8 @@ pub enum Mistake {
     NoApiServerFence,
     /// Objects are taken by force although the API server's fence is not there.
     ForcedUnfenced,
+    /// A drain is taken back although the child is with another shard.
+    TakenBackApart,
     /// A drained object that its own controller writes without its labels counts as let go of.
     DroppedLabelsLetGo,
     /// A proxy that begins again does not wait for what the one before it has let through.
@@ -122,8 +124,12 @@ pub struct Budget {
     pub losses: u8,
     /// Acknowledgements of which no webhook is asked.
     pub silences: u8,
-    /// Drains with which the sharder loses its patience.
+    /// Drains that are overdue: behind the fence the object is taken by force, without it the drain is taken back.
     pub forces: u8,
+    /// Drains that are overdue while the fence is not known to stand.
+    pub take_backs: u8,
+    /// Children whose write is refused.
+    pub refusals: u8,
     /// Writes of the sharder of which no answer comes: they may be carried out at any time.
     pub lates: u8,
     /// Leaders that are followed by one which knows what it reads and no more.

@@ -30,18 +30,19 @@ impl Handover {
             }
             // A drain has lasted for as long as the ring allows.
             Action::Force(replica, object) => {
-                let is_drained = state.now.objects[object].drain.is_some();
-                if !is_drained || state.left.forces == 0 || state.replicas[replica].job.is_some() {
-                    return false;
-                }
                 let fenced = self.case.fence || self.makes(Mistake::ForcedUnfenced);
-                let drain = Drain::after(DEADLINE, DEADLINE, fenced);
-                state.replicas[replica].job = self.decide(state, (replica, object), drain, false);
-                let forces = state.replicas[replica].job.is_some();
+                let forces = state.left.forces > 0 && self.end_drain(state, (replica, object), fenced);
                 state.left.forces -= u8::from(forces);
                 forces
             }
+            // The same, and whether the fence stands is not known, or not any more.
+            Action::TakeBack(replica, object) => {
+                let takes_back = state.left.take_backs > 0 && self.end_drain(state, (replica, object), false);
+                state.left.take_backs -= u8::from(takes_back);
+                takes_back
+            }
             Action::CarryOut(replica) => self.carry_out(state, replica),
+            Action::Refuse(replica) => self.refuse(state, replica),
             // It begins anew among other shards.
             Action::Crash(replica) => {
                 let crashes = state.left.losses > 0 && state.replicas[replica].job.take().is_some();
@@ -74,6 +75,34 @@ impl Handover {
         }
     }
 
+    /// The drain of an object is overdue. Returns whether there is something to do about that.
+    fn end_drain(&self, state: &mut State, (replica, object): (usize, usize), fenced: bool) -> bool {
+        let is_drained = state.now.objects[object].drain.is_some();
+        if !is_drained || state.replicas[replica].job.is_some() {
+            return false;
+        }
+        let drain = Drain::after(DEADLINE, DEADLINE, fenced);
+        state.replicas[replica].job = self.decide(state, (replica, object), drain, false);
+        state.replicas[replica].job.is_some()
+    }
+
+    /// The API server refuses to write the child: the object goes to the shard which has that, or without it.
+    fn refuse(&self, state: &mut State, replica: usize) -> bool {
+        let Some(job @ Job { next: Next::Child(to), .. }) = state.replicas[replica].job else { return false };
+        if state.left.refusals == 0 {
+            return false;
+        }
+        state.left.refusals -= 1;
+        let shards = self.view(self.available(state, replica));
+        let name = |shard: u8| self.name(Some(shard));
+        let Some(meant) = name(to).and_then(|to| shards.ring().id(to)) else { return false };
+        let gets = self.shard(shards, shards.receiver_beside(meant, [shards.holder(self.name(job.view.child))]));
+        // That it stays behind is no mistake.
+        let disturbed = job.disturbed || job.view.child != Some(gets);
+        state.replicas[replica].job = Some(Job { next: Next::Assign(gets), disturbed, ..job });
+        true
+    }
+
     /// What a replica does about an object, on what it sees of it.
     fn decide(&self, state: &mut State, (replica, object): (usize, usize), drain: Drain, old: bool) -> Option<Job> {
         // The children are looked for when the rest is known.
@@ -89,7 +118,8 @@ impl Handover {
             drain: view.drain.map(|_| drain),
             covered: Covered::InRing,
         };
-        let action = decide(&asked, Family { is_apart: self.is_apart(&view) }, shards);
+        let is_ignored = view.drain.is_some() && self.makes(Mistake::TakenBackApart);
+        let action = decide(&asked, Family { is_apart: self.is_apart(&view) && !is_ignored }, shards);
         let takes = matches!(action, decide::Action::Assign { how: How::Takeover, .. });
         let next = match action {
             decide::Action::Gather { .. } if old && !self.makes(Mistake::GatheredToThePast) => return None,
@@ -97,6 +127,7 @@ impl Handover {
             decide::Action::Assign { .. } if takes && !self.may_take_over(state, replica, view.shard?) => return None,
             decide::Action::Assign { to, .. } => self.family(&view, self.shard(shards, to)),
             decide::Action::Drain { .. } => Next::Drain(self.new_drain(state)),
+            decide::Action::TakeBack => Next::TakeBack,
             _ => return None,
         };
         // A child's own version says nothing of its object: that is as it was when the replica wrote to it, or newer.
@@ -132,7 +163,7 @@ impl Handover {
                 state.replicas[replica].job = Some(Job { view, next: Next::Assign(to), ..job });
             }
             Next::Child(_) | Next::Gather(_) => {}
-            Next::Drain(_) | Next::Assign(_) => {
+            Next::Drain(_) | Next::TakeBack | Next::Assign(_) => {
                 // What it did not expect it looks at again.
                 state.replicas[replica].wrote[usize::from(job.object)] = state.past != state.now;
             }

@@ -27,7 +27,8 @@ pub struct State {
     pub(crate) replicas: [Replica; REPLICAS],
     /// A write of the sharder that has no answer: it may be carried out at any time.
     pub(crate) late: Option<Job>,
-    /// Whether an object may be apart from its child for now: a late write did it, or a hold that ran out.
+    /// Whether an object may be apart from its child for now: a late write did it, a hold that ran out, or a child that can't be
+    /// written.
     pub(crate) parted: [bool; OBJECTS],
     pub(crate) left: Budget,
     /// What has happened that must not.
@@ -222,6 +223,8 @@ pub(crate) struct Job {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Next {
     Drain(u8),
+    /// The drain label is taken off again.
+    TakeBack,
     /// The child goes there, and then the object.
     Child(u8),
     Assign(u8),

@@ -220,6 +220,22 @@ mod as_it_should_be {
         two_replicas_lead: in 2, Case { replicas: 2, ..joining(Budget { decisions: 1, ..Budget::default() }) };
         two_replicas_lead_in_time: in 2, Case { replicas: 2, ..three(Budget { decisions: 1, ticks: 3, ..Budget::default() }) };
         of_three_shards_one_dies: three(Budget { kills: 1, ticks: 3, ..Budget::default() });
+        a_drain_is_taken_back: in 2, joining(Budget { forces: 1, ..Budget::default() });
+        a_drain_is_taken_back_twice_while_a_message_is_lost:
+            alone(Budget { forces: 2, losses: 1, ..Budget::default() });
+        a_drain_is_taken_back_while_writes_are_late: in 2,
+            alone(Budget { forces: 1, lates: 1, writes: 1, wakes: 1, ..Budget::default() });
+        two_replicas_take_a_drain_back: in 2,
+            Case { replicas: 2, ..joining(Budget { forces: 2, decisions: 1, ..Budget::default() }) };
+        behind_the_fence_a_drain_is_forced_and_taken_back:
+            Case { fence: true, ..alone(Budget { forces: 1, take_backs: 1, losses: 1, ..Budget::default() }) };
+        behind_the_fence_a_drain_is_forced_and_taken_back_while_a_write_is_late: in 2,
+            Case { fence: true, ..alone(Budget { forces: 1, take_backs: 1, lates: 1, ..Budget::default() }) };
+        a_child_is_refused: alone(Budget { refusals: 1, ..Budget::default() });
+        behind_the_fence_a_child_is_refused_in_a_forced_move:
+            Case { fence: true, ..alone(Budget { forces: 1, refusals: 1, ..Budget::default() }) };
+        a_child_is_refused_in_a_takeover:
+            two(Budget { releases: 1, restarts: 1, lapses: 1, refusals: 1, ..Budget::default() });
         behind_the_fence_a_drain_is_forced: in 2, Case { fence: true, ..joining(Budget { forces: 1, writes: 1, ..Budget::default() }) };
         behind_the_fence_a_drain_is_forced_and_the_acknowledgement_is_late: in 2,
             Case { fence: true, late_acknowledgement: true, ..joining(Budget { forces: 1, writes: 1, ..Budget::default() }) };
@@ -361,6 +377,11 @@ mod mistakes {
             WebhookPlacesWhatLosesItsLabel, SETTLES, Case { fence: true, children: false, ..joining(Budget::default()) };
         objects_are_taken_by_force_without_the_fence:
             ForcedUnfenced, NO_FOREIGN_WRITE, joining(Budget { forces: 1, writes: 1, ..Budget::default() });
+        a_drain_is_taken_back_once_its_child_has_moved:
+            TakenBackApart, CHILD_FIRST,
+            Case { fence: true, ..alone(Budget { forces: 1, take_backs: 1, losses: 1, ..Budget::default() }) };
+        a_late_acknowledgement_is_for_a_drain_that_was_taken_back:
+            OneDrainValue, ONE_WORKS, alone(Budget { forces: 1, ..Budget::default() });
         writes_of_before_a_restart_are_not_waited_for:
             WritesOfBeforeForgotten, NO_FOREIGN_WRITE,
             alone(Budget { proxies: 1, writes: 1, ..Budget::default() });

@@ -69,7 +69,7 @@ pub struct Object {
 /// What is known of an object's children.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Family {
-    /// Whether some may be on another shard than the object.
+    /// Whether some are on another shard than the object, or may be.
     pub is_apart: bool,
 }
 
@@ -84,8 +84,10 @@ pub enum Action<Shard = ShardId> {
     NoShard,
     /// Nothing yet.
     Wait(Waiting),
-    /// Nothing: its drain has passed the deadline, and without the fence its shard keeps it. That is reported.
+    /// Nothing: its drain has passed the deadline, and may be neither forced nor taken back. That is reported.
     Overdue,
+    /// Take the drain label off again: its shard has not acknowledged in time, and works on the object again by that.
+    TakeBack,
     /// Set the drain label: its shard is available and must acknowledge first.
     Drain {
         /// The shard that has it.
@@ -169,6 +171,22 @@ impl View {
         self.has_receiver.then(|| self.ring.place_among(key, |shard| self.is(shard, |shard| shard.may_receive)))?
     }
 
+    /// The shard that gets an object of which these children can't be written, where it was to go `to` another: the first that
+    /// has one of them, is there, and has a working controller. Where there is none, the children stay behind.
+    pub fn receiver_beside(&self, to: ShardId, children: impl IntoIterator<Item = Holder>) -> ShardId {
+        let mut children = children.into_iter();
+        let can_have = |holder| match holder {
+            Holder::Available(shard) if !self.is_relieved(shard) => Some(shard),
+            _ => None,
+        };
+        children.find_map(can_have).unwrap_or(to)
+    }
+
+    /// Whether what a shard has is to go elsewhere, as its controller does not work ([`Members::is_relieved`]).
+    pub fn is_relieved(&self, shard: ShardId) -> bool {
+        self.is(shard, |shard| shard.is_relieved)
+    }
+
     /// The shard to which objects with this key belong.
     pub fn home(&self, key: u64) -> Option<ShardId> {
         self.has_member.then(|| self.ring.place_among(key, |shard| self.is(shard, |shard| shard.is_member)))?
@@ -204,6 +222,7 @@ impl Action {
             Self::NoShard => Action::NoShard,
             Self::Wait(waiting) => Action::Wait(waiting),
             Self::Overdue => Action::Overdue,
+            Self::TakeBack => Action::TakeBack,
             Self::Drain { from } => Action::Drain { from: name(from)? },
             Self::Gather { to } => Action::Gather { to: name(to)? },
             Self::Assign { to, how } => Action::Assign { to: name(to)?, how },
@@ -221,14 +240,17 @@ pub fn decide(object: &Object, family: Family, view: &View) -> Action {
     }
 }
 
-/// A drain under way is always seen through, also when the object belongs to the same shard again meanwhile. The shard may be
-/// acknowledging at this moment, and withdrawing the drain would race with that.
+/// A drain has until its deadline, also when the object belongs to the same shard again meanwhile.
+///
+/// Children that are apart are brought to the object first, unless its shard has no working controller: then all move on.
 fn place(object: &Object, family: Family, view: &View) -> Action {
     let Object { key, holder, drain, .. } = *object;
     match (holder, drain) {
-        (Holder::Available(shard), None) if family.is_apart => return Action::Gather { to: shard },
+        (Holder::Available(shard), None) if family.is_apart && !view.is_relieved(shard) => {
+            return Action::Gather { to: shard };
+        }
         (Holder::Available(_), Some(Drain::InTime)) => return Action::Wait(Waiting::Acknowledgement),
-        (Holder::Available(_), Some(Drain::Overdue { fenced: false })) => return Action::Overdue,
+        (Holder::Available(shard), Some(Drain::Overdue { fenced: false })) => return overdue(shard, family, view),
         _ => {}
     }
     let Some(to) = view.receiver(key) else { return Action::NoShard };
@@ -240,13 +262,25 @@ fn place(object: &Object, family: Family, view: &View) -> Action {
     }
 }
 
+/// What becomes of an object of the ring that `shard` has not released in time, and that may not be taken from it.
+///
+/// The drain is taken back, whatever it was for: other shards, another weight, or a shard that left its group. So the object is
+/// worked on again. The write tests the drain's value, as the acknowledgement does: one of them wins. Exceptions:
+/// - The fence stands around the shard: the move is forced, and nothing is taken back.
+/// - A child is with another shard, by a move that was forced while the fence stood: its owner would be apart from it.
+/// - The shard has no working controller, and others have: it would not work on the object, and be asked for it again at once.
+/// - The object leaves the ring ([`withdraw`]): no shard is to work on it.
+fn overdue(shard: ShardId, family: Family, view: &View) -> Action {
+    if family.is_apart || view.is_relieved(shard) { Action::Overdue } else { Action::TakeBack }
+}
+
 /// What becomes of an object that `shard` has and that would be given `to` another, or the same, if it had none.
 ///
 /// What a shard without a working controller has goes to one that works, at any time.
 fn compare(shard: ShardId, to: ShardId, key: u64, view: &View) -> Action {
     if shard == to {
         Action::Keep
-    } else if view.is(shard, |shard| shard.is_relieved) {
+    } else if view.is_relieved(shard) {
         Action::Drain { from: shard }
     } else if view.home(key) == Some(shard) {
         Action::Keep
@@ -257,7 +291,7 @@ fn compare(shard: ShardId, to: ShardId, key: u64, view: &View) -> Action {
     }
 }
 
-/// The labels come off in the order of a handover: the object's shard may be working on it.
+/// The labels come off in the order of a handover: the object's shard may be working on it. No drain is taken back.
 fn withdraw(object: &Object) -> Action {
     match (object.holder, object.drain) {
         (Holder::Nobody, None) => Action::Keep,

@@ -72,6 +72,18 @@ pub fn drain(labels: &RingLabels, uid: &str, from: &str, value: &str) -> Patch {
     ])
 }
 
+/// Takes a drain back: the object is the shard's as before. That shard's acknowledgement of this drain is refused from then on;
+/// one that came first has this refused.
+pub fn take_back(labels: &RingLabels, uid: &str, from: &str, drain: &str) -> Patch {
+    let drain_path = ["metadata", "labels", labels.drain.as_str()];
+    Patch(vec![
+        test(["metadata", "uid"], uid),
+        test(["metadata", "labels", &labels.shard], from),
+        test(drain_path, drain),
+        remove(drain_path),
+    ])
+}
+
 /// The shard's acknowledgement: it has let go, nobody owns the object (DESIGN, "Handover", 3).
 ///
 /// 404 means that there is nothing left to acknowledge; 422 that something changed: read again.
@@ -207,6 +219,20 @@ mod tests {
     }
 
     #[test]
+    fn of_an_acknowledgement_and_the_drain_taken_back_one_wins() {
+        let (keys, shard) = (labels(), "a".parse().unwrap());
+        let draining = object(&[(&keys.shard, "a"), (&keys.drain, "m1")]);
+        let [taken, acknowledged] = [take_back(&keys, "u1", "a", "m1"), acknowledge(&keys, "u1", &shard, "m1")];
+        let kept = apply(&taken, draining.clone()).unwrap();
+        assert_eq!((&kept, apply(&acknowledged, kept.clone())), (&object(&[(&keys.shard, "a")]), None));
+        assert_eq!(apply(&taken, apply(&acknowledged, draining).unwrap()), None);
+        for other in [[("a", "m2")], [("b", "m1")]] {
+            let [(shard, drain)] = other;
+            assert_eq!(apply(&taken, object(&[(&keys.shard, shard), (&keys.drain, drain)])), None);
+        }
+    }
+
+    #[test]
     fn a_child_is_moved_only_while_nobody_has_written_to_it() {
         let keys = labels();
         let to = "b".parse().unwrap();
@@ -237,6 +263,7 @@ mod tests {
             (assign(&keys, &seen(nobodys, true), &to), nobodys, true),
             (assign(&keys, &seen(owned, true), &to), owned, true),
             (drain(&keys, "u1", "b", "m"), owned, true),
+            (take_back(&keys, "u1", "b", "m"), drained, true),
             (acknowledge(&keys, "u1", &to, "m"), drained, false),
             (release(&keys, &seen(drained, true)).unwrap(), drained, false),
         ] {

@@ -19,12 +19,14 @@ struct Drain {
     shard: String,
     /// The value of the drain label: another one is another drain.
     id: String,
-    /// Whether it was reported that the shard is late.
-    reported: bool,
+    /// The object, where it was reported that its shard is late.
+    reported: Option<String>,
     /// When it began, by the clock of the replica that began it.
     began: SystemTime,
     since: Instant,
     asked: Asked,
+    /// Whether its shard has released the object, or it was taken from that shard.
+    is_over: bool,
 }
 
 /// What is known of the write that asks for a drain.
@@ -42,8 +44,18 @@ enum Asked {
 struct Register {
     by_uid: HashMap<String, Drain>,
     by_age: BTreeSet<(Instant, String)>,
+    by_shard: HashMap<String, OfShard>,
     /// Tells when a drain ends.
     ended: watch::Sender<()>,
+}
+
+/// What was asked of one shard.
+#[derive(Default)]
+struct OfShard {
+    /// What it has not released, by age.
+    open: BTreeSet<(Instant, String)>,
+    /// When it released an object last.
+    released: Option<Instant>,
 }
 
 impl Register {
@@ -65,26 +77,47 @@ impl Register {
             resource: resource.clone(),
             shard: shard.to_owned(),
             id: id.to_owned(),
-            reported: false,
+            reported: None,
             began: SystemTime::now() - move_id::age(id, SystemTime::now()).unwrap_or_default(),
             since: now,
             asked: Asked::Yes,
+            is_over: false,
         };
         self.by_uid.insert(uid.to_owned(), drain);
         self.by_age.insert((now, uid.to_owned()));
+        if !self.by_shard.contains_key(shard) {
+            self.by_shard.retain(|_, of| !of.open.is_empty());
+        }
+        self.by_shard.entry(shard.to_owned()).or_default().open.insert((now, uid.to_owned()));
     }
 
     /// The drain has been known since `now`, and not for longer.
     fn date(&mut self, uid: &str, now: Instant) {
         let Some(drain) = self.by_uid.get_mut(uid) else { return };
         let before = std::mem::replace(&mut drain.since, now);
-        self.by_age.remove(&(before, uid.to_owned()));
-        self.by_age.insert((now, uid.to_owned()));
+        let of_shard = self.by_shard.entry(drain.shard.clone()).or_default();
+        for by_age in [&mut self.by_age, &mut of_shard.open] {
+            if by_age.remove(&(before, uid.to_owned())) {
+                by_age.insert((now, uid.to_owned()));
+            }
+        }
+    }
+
+    /// Its shard is not waited for any more. Returns which that is, where it was.
+    fn over(&mut self, uid: &str) -> Option<String> {
+        let drain = self.by_uid.get_mut(uid).filter(|drain| drain.asked == Asked::Yes && !drain.is_over)?;
+        drain.is_over = true;
+        self.by_shard.entry(drain.shard.clone()).or_default().open.remove(&(drain.since, uid.to_owned()));
+        Some(drain.shard.clone())
     }
 
     fn forget(&mut self, uid: &str) {
         if let Some(drain) = self.by_uid.remove(uid) {
-            self.by_age.remove(&(drain.since, uid.to_owned()));
+            let entry = (drain.since, uid.to_owned());
+            self.by_age.remove(&entry);
+            if let Some(of_shard) = self.by_shard.get_mut(&drain.shard) {
+                of_shard.open.remove(&entry);
+            }
             self.ended.send_replace(());
         }
     }
@@ -97,7 +130,25 @@ pub(crate) struct Figures {
     /// When the first of them began.
     pub(crate) since: Option<SystemTime>,
     /// By shard, those that it has not released in time, and keeps.
-    pub(crate) overdue: BTreeMap<String, usize>,
+    pub(crate) overdue: BTreeMap<String, Overdue>,
+}
+
+/// Objects that a shard has not released in time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Overdue {
+    pub(crate) objects: usize,
+    /// The first of them, by its namespace and name.
+    pub(crate) first: String,
+}
+
+impl Overdue {
+    /// These as well.
+    pub(crate) fn add(&mut self, objects: usize, first: &str) {
+        self.objects += objects;
+        if self.first.is_empty() || *first < *self.first {
+            first.clone_into(&mut self.first);
+        }
+    }
 }
 
 /// A drain that is about to be asked for. Dropped: it may have been carried out, or be, for as long as a write can take.
@@ -160,6 +211,32 @@ impl Drains {
         self.0.lock().by_age.range((since, String::new())..).count()
     }
 
+    /// The shard has released the object, which has another one, or none. Returns the shard where that is news.
+    pub(crate) fn released(&self, uid: &str, now_with: Option<&str>) -> Option<String> {
+        let mut register = self.0.lock();
+        register.by_uid.get(uid).filter(|drain| now_with != Some(&*drain.shard))?;
+        let shard = register.over(uid)?;
+        register.by_shard.entry(shard.clone()).or_default().released = Some(Instant::now());
+        Some(shard)
+    }
+
+    /// The object is taken from the shard, which has not released it.
+    pub(crate) fn given_up(&self, uid: &str) {
+        self.0.lock().over(uid);
+    }
+
+    /// How many objects a shard was asked for longer ago than this and has not released. None while it releases others.
+    pub(crate) fn late(&self, shard: &str, after: Duration, most: usize) -> usize {
+        let (register, now) = (self.0.lock(), Instant::now());
+        let (Some(of), Some(before)) = (register.by_shard.get(shard), now.checked_sub(after)) else { return 0 };
+        if of.released.is_some_and(|released| released > before) {
+            return 0;
+        }
+        let is_shown =
+            |(_, uid): &&(Instant, String)| register.by_uid.get(uid).is_some_and(|it| it.asked == Asked::Yes);
+        of.open.range(..=(before, char::MAX.to_string())).filter(is_shown).take(most).count()
+    }
+
     /// The value of the drain label by which the object was last asked for.
     pub(crate) fn id(&self, uid: &str) -> Option<String> {
         self.0.lock().by_uid.get(uid).map(|drain| drain.id.clone())
@@ -183,9 +260,10 @@ impl Drains {
     }
 
     /// Whether it is the first time that this drain is reported.
-    pub(crate) fn report(&self, uid: &str) -> bool {
+    pub(crate) fn report(&self, target: &Target) -> bool {
         let mut register = self.0.lock();
-        register.by_uid.get_mut(uid).is_some_and(|drain| !std::mem::replace(&mut drain.reported, true))
+        let drain = register.by_uid.get_mut(&target.uid);
+        drain.is_some_and(|drain| drain.reported.replace(target.place()).is_none())
     }
 
     /// Whether none is known.
@@ -235,8 +313,8 @@ impl Drains {
             let figures = figures.entry(drain.resource.clone()).or_default();
             figures.draining += 1;
             figures.since = figures.since.into_iter().chain([drain.began]).min();
-            if drain.reported {
-                *figures.overdue.entry(drain.shard.clone()).or_default() += 1;
+            if let Some(place) = &drain.reported {
+                figures.overdue.entry(drain.shard.clone()).or_default().add(1, place);
             }
         }
         figures
@@ -300,11 +378,35 @@ mod tests {
         drains.remember(&resource("xs"), &target("u"), "a", "m1");
         assert_eq!((drains.age("u", "m1"), drains.age("u", "m2")), (Duration::from_secs(9), Duration::ZERO));
         assert_eq!(drains.figures()[&resource("xs")].overdue, BTreeMap::new());
-        assert!(drains.report("u") && !drains.report("u"));
-        assert_eq!(drains.figures()[&resource("xs")].overdue, BTreeMap::from([("a".to_owned(), 1)]));
+        let named = |name: &str| Target { name: name.into(), ..target("u") };
+        assert!(drains.report(&named("o")) && !drains.report(&named("o")));
+        let one = Overdue { objects: 1, first: "o".to_owned() };
+        assert_eq!(drains.figures()[&resource("xs")].overdue, BTreeMap::from([("a".to_owned(), one)]));
         drains.remember(&resource("xs"), &target("u"), "b", "m2");
         assert_eq!((drains.age("u", "m2"), drains.previous("u").as_deref()), (Duration::ZERO, Some("b")));
-        assert!(drains.report("u"));
+        assert!(drains.report(&named("o")));
         assert_eq!(drains.0.lock().by_age.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shard_is_late_with_what_it_was_asked_for_while_it_releases_nothing() {
+        let (drains, late) = (Drains::default(), Duration::from_secs(3));
+        let count = |most| drains.late("a", late, most);
+        for uid in ["u1", "u2", "u3"] {
+            drains.remember(&resource("xs"), &target(uid), "a", "m");
+        }
+        tokio::time::advance(late / 2).await;
+        drains.remember(&resource("xs"), &target("u4"), "a", "m");
+        assert_eq!(count(9), 0);
+        tokio::time::advance(late / 2).await;
+        assert_eq!((count(9), count(2), drains.late("b", late, 9)), (3, 2, 0));
+        assert_eq!(drains.released("u1", Some("a")), None, "it has it still");
+        assert_eq!(drains.released("u1", None).as_deref(), Some("a"));
+        assert_eq!((drains.released("u1", None), count(9)), (None, 0), "it works");
+        tokio::time::advance(late).await;
+        assert_eq!(count(9), 3);
+        drains.given_up("u2");
+        drains.forget("u3");
+        assert_eq!((count(9), drains.released("u2", Some("b"))), (1, None), "it was taken from it");
     }
 }

@@ -20,6 +20,7 @@ mod cleanup;
 mod command;
 mod config;
 mod drains;
+mod failed_moves;
 mod faults;
 mod fence;
 #[cfg(test)]

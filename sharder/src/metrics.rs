@@ -62,6 +62,7 @@ pub(crate) struct Metrics {
     movements: Family<ResourceLabels, Counter>,
     drains: Family<ResourceLabels, Counter>,
     forced: Family<ResourceLabels, Counter>,
+    taken_back: Family<ResourceLabels, Counter>,
     ring_calculations: Family<RingLabel, Counter>,
     move_duration: Durations,
     assignment_duration: Durations,
@@ -90,6 +91,11 @@ impl Metrics {
             "forced_movements",
             "Objects that were taken from a shard which did not release them in time and is fenced by the API server",
             &metrics.forced,
+        );
+        add(
+            "drains_taken_back",
+            "Objects that their shard was asked to release, did not in time, and has back",
+            &metrics.taken_back,
         );
         registry.register("ring_calculations", "Hash rings computed", metrics.ring_calculations.clone());
         registry.register(
@@ -151,6 +157,11 @@ impl Metrics {
     /// An object was taken from a shard that did not let go.
     pub(crate) fn forced(&self, ring: &RingName, resource: &GroupResource) {
         self.forced.get_or_create(&labels(ring, resource)).inc();
+    }
+
+    /// A drain was taken back.
+    pub(crate) fn taken_back(&self, ring: &RingName, resource: &GroupResource) {
+        self.taken_back.get_or_create(&labels(ring, resource)).inc();
     }
 
     /// A hash ring was computed.

@@ -69,7 +69,7 @@ async fn distribute_with(
     loop {
         let snapshot = latest.borrow_and_update().clone();
         faults.clear();
-        let ring = Arc::new(Ring::new(tools, &snapshot, writes, &known.drains, faults));
+        let ring = Arc::new(Ring::new(tools, &snapshot, writes, known, faults));
         known.follow(Some(ring.clone()));
         tokio::select! {
             never = work(&ring) => match never {},

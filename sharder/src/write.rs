@@ -230,6 +230,18 @@ pub(crate) fn is_refused(error: &kube::Error) -> bool {
     code(error).is_some_and(|code| code < 500 && code != 429)
 }
 
+/// Whether the API server refuses the write for what it is or what it is to, and no write before it can be under way: the same will
+/// come of it next time.
+///
+/// So it is where a webhook can't be called that has to be: that is asked before anything is stored. What others change all the time
+/// (409) is not refused.
+pub(crate) fn is_certainly_refused(error: &kube::Error) -> bool {
+    let calls_webhook = |status: &Status| status.code == 500 && status.message.contains("failed calling webhook");
+    matches!(code(error), Some(400 | 403 | 405 | 413 | 422))
+        || is_undone(error)
+        || matches!(error, kube::Error::Api(status) if calls_webhook(status))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -323,6 +335,22 @@ mod tests {
         api.intercept(|asked, _| asked.query.contains("dryRun=All").then_some(StatusCode::BAD_REQUEST));
         assert!(matches!(assigned(&api, &writes, true).await, Ok(Outcome::Written { .. })));
         assert_eq!(dry_runs(&api), [true, false]);
+    }
+
+    #[test]
+    fn what_may_be_carried_out_or_passes_is_not_certainly_refused() {
+        for (code, message, expected) in [
+            (403, "denied", true),
+            (422, "invalid", true),
+            (500, "Internal error occurred: failed calling webhook \"w.example.com\": connection refused", true),
+            (500, "etcdserver: request timed out", false),
+            (409, "the object has been modified", false),
+            (429, "too many requests", false),
+            (504, "timeout", false),
+        ] {
+            let error = kube::Error::Api(Status::failure(message, "Reason").with_code(code).boxed());
+            assert_eq!(is_certainly_refused(&error), expected, "{code} {message}");
+        }
     }
 
     #[tokio::test]

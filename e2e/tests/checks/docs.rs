@@ -31,7 +31,7 @@ const PAGES: [(&str, usize); 19] = [
     ("troubleshooting", 150),
     ("turn-it-off", 80),
     ("how-it-works", 140),
-    ("safety", 130),
+    ("safety", 140),
     ("limits", 70),
     ("security", 100),
     // Commands and flags are generated.

@@ -375,6 +375,32 @@ async fn an_acknowledgement_that_is_refused_for_good_is_counted_and_told_and_lea
     assert_eq!(scene.drains.refused(Instant::now()).0, 0);
 }
 
+/// Its shard may not write the object, say. What the fence was closed for is asked about, until the labels say whose it is.
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_is_taken_back_is_over_and_the_next_one_is_work_again() {
+    let mut scene = Scene::new();
+    let fence = scene.handover.fence.clone();
+    *scene.recorder.refusing.lock() = Some("missing permission".into());
+    scene.drained("a", 10, "m1");
+    scene.pass(DEADLINE).await;
+    assert_eq!(scene.drains.all(Instant::now()).0, 1);
+    let back = scene.object("a", 20, "m1");
+    scene.work.take(watcher::Event::Delete(back));
+    *scene.recorder.refusing.lock() = None;
+    scene.pass(DEADLINE).await;
+    assert_eq!((scene.drains.all(Instant::now()).0, scene.acknowledged()), (0, vec![]));
+    assert!(fence.has_moved("uid-a"), "the labels are asked for");
+    let term = Term::new("me".parse().unwrap(), "s=me".into(), || true);
+    let era = Era { term, policy: Arc::default() };
+    let target = Target { resource: things(), namespace: Some("ns".into()), name: Some("a".into()) };
+    let asked = fence.asking();
+    fence.learn(&era, &target, &"uid-a".into(), None, asked);
+    assert!(!fence.has_moved("uid-a"), "it is this shard's");
+    scene.drained("a", 30, "m2");
+    scene.pass(2 * GRACE).await;
+    assert_eq!(scene.acknowledged(), [ack("a", "m2")]);
+}
+
 fn about(name: &str) -> About {
     let target = Target { resource: things(), namespace: Some("ns".into()), name: Some(name.into()) };
     About { target: Some(target), uids: std::collections::HashSet::new() }

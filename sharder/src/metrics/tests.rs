@@ -48,6 +48,7 @@ fn registry() -> (Registry, Metrics) {
     metrics.moved(&ring(), &resource);
     metrics.drained(&ring(), &resource);
     metrics.forced(&ring(), &resource);
+    metrics.taken_back(&ring(), &resource);
     metrics.ring_calculated(&ring());
     metrics.move_took(&ring(), Duration::from_millis(1200));
     metrics.assignment_took(&ring(), Duration::from_millis(20));

@@ -19,7 +19,7 @@ const MOST: usize = 512;
 /// With a grace one drain in this time at least: nearly all of them only wait, and other work makes writes wait too.
 const APART: Duration = Duration::from_millis(40);
 /// A place is kept for so long beyond the grace: a shard that keeps its objects, or an object that is deleted, holds none.
-const KEPT: Duration = Duration::from_secs(2);
+pub(crate) const KEPT: Duration = Duration::from_secs(2);
 /// Drains that are judged together, and how many of them have to wait. Times of writes differ much where nothing waits. Behind a queue
 /// nearly all of them are long.
 const BLOCK: usize = 8;

@@ -1,10 +1,14 @@
 //! The children of a root: they are where the root is going before it is there, so that no shard creates them again.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use futures::{StreamExt, stream};
 use kube::api::ListParams;
-use ringside_ring::ShardName;
+use ringside_ring::{ShardName, cluster_ring::GroupResource};
 use tokio::time::timeout;
 
 use super::{
@@ -17,7 +21,7 @@ use crate::{
     index::{self, ChildrenOf, Mark, ResourceId, Selected, Source, repair},
     resources::Resource,
     target::Target,
-    write::is_refused,
+    write::{is_certainly_refused, is_refused},
     writes::Writes,
 };
 
@@ -45,6 +49,45 @@ impl Basis<'_> {
     }
 }
 
+/// A child that the API server refuses to write.
+pub(super) struct Refused {
+    pub(super) resource: GroupResource,
+    /// As it was when its write was refused.
+    pub(super) child: Target,
+    pub(super) error: kube::Error,
+}
+
+impl From<Refused> for Failed {
+    fn from(Refused { resource, error, .. }: Refused) -> Self {
+        Self::of_child(&resource, error)
+    }
+}
+
+/// What came of the children of a root that moves.
+pub(super) enum Brought {
+    /// They are all there, but for those that are refused.
+    Whole(Vec<Refused>),
+    /// Some are refused. The others were left where they were at that moment.
+    Broken(Vec<Refused>),
+    /// Other shards have to release some first.
+    Held,
+}
+
+/// What becomes of the others when a child is refused.
+#[derive(Clone, Copy)]
+pub(super) enum Mode<'a> {
+    /// None is begun any more.
+    Stops,
+    /// All others are brought. Those of these uids are refused, and not tried again.
+    LeavesBehind(&'a BTreeSet<String>),
+}
+
+impl Mode<'_> {
+    fn leaves_behind(self, child: &Target) -> bool {
+        matches!(self, Self::LeavesBehind(refused) if refused.contains(&child.uid))
+    }
+}
+
 /// A child that is not where it belongs.
 struct Stray {
     resource: ResourceId,
@@ -57,7 +100,7 @@ struct Stray {
     held_by: Option<String>,
 }
 
-/// Brings all children to a shard; returns whether the root may go there. `began`: the shard that had the root creates none from this
+/// Brings all children to a shard, and says whether the root may go there. `began`: the shard that had the root creates none from this
 /// moment on.
 ///
 /// Where it is not known which shard released the family, the root waits for children that another one has to release.
@@ -66,22 +109,36 @@ pub(super) async fn bring_all(
     writes: &Writes,
     root: &Root,
     (to, left): (&ShardName, Option<&str>),
-    began: Mark,
-) -> Result<bool, Failed> {
+    (began, mode): (Mark, Mode<'_>),
+) -> Result<Brought, Failed> {
     if root.main.controlled.is_empty() {
-        return Ok(true);
+        return Ok(Brought::Whole(Vec::new()));
     }
     // Most are known already, and the answers to their writes say when the watch has shown the others.
     let basis = Basis::Move { left };
-    bring_known(ring, writes, root, (to, basis)).await?;
+    let mut refused = bring_known(ring, writes, root, (to, basis), mode).await?;
+    if !refused.is_empty() && matches!(mode, Mode::Stops) {
+        return Ok(Brought::Broken(refused));
+    }
     if left.is_none() && is_held(ring, root, to) {
-        return Ok(false);
+        return Ok(Brought::Held);
     }
     let proofs =
         root.main.controlled.iter().map(|kind| prove(ring, kind, root.target.namespace.as_deref(), left, began));
     futures::future::try_join_all(proofs).await?;
-    bring_known(ring, writes, root, (to, basis)).await?;
-    Ok(left.is_some() || !is_held(ring, root, to))
+    let tried: BTreeSet<_> = match mode {
+        Mode::LeavesBehind(before) => {
+            before.iter().cloned().chain(refused.iter().map(|it| it.child.uid.clone())).collect()
+        }
+        Mode::Stops => BTreeSet::new(),
+    };
+    let mode = if matches!(mode, Mode::Stops) { mode } else { Mode::LeavesBehind(&tried) };
+    refused.extend(bring_known(ring, writes, root, (to, basis), mode).await?);
+    Ok(match mode {
+        Mode::Stops if !refused.is_empty() => Brought::Broken(refused),
+        _ if left.is_none() && is_held(ring, root, to) => Brought::Held,
+        _ => Brought::Whole(refused),
+    })
 }
 
 /// Whether other available shards have children that they may work on by themselves.
@@ -100,55 +157,71 @@ pub(super) async fn gather(ring: &Ring, writes: &Writes, root: &Root, to: &Shard
     if !stays {
         return Ok(());
     }
-    let brought = bring_known(ring, writes, root, (to, Basis::Look)).await?;
+    let apart = members(ring, root, (to, Basis::Look), |_, held_by| held_by.is_none());
+    let mut refused = bring_known(ring, writes, root, (to, Basis::Look), Mode::LeavesBehind(&BTreeSet::new())).await?;
+    let brought = apart.into_iter().filter(|is_brought| *is_brought).count().saturating_sub(refused.len());
     ring.told.gathered(&root.main.resource.id, brought);
-    Ok(())
+    ring.told.left_behind(ring, root, &refused);
+    refused.pop().map_or(Ok(()), |last| Err(last.into()))
 }
 
-/// Brings the children that the index shows elsewhere, those furthest from the root first. Returns how many these are.
+/// Brings the children that the index shows elsewhere, those furthest from the root first. Returns those that are refused.
 async fn bring_known(
     ring: &Ring,
     writes: &Writes,
     root: &Root,
     (to, basis): (&ShardName, Basis<'_>),
-) -> Result<usize, Failed> {
+    mode: Mode<'_>,
+) -> Result<Vec<Refused>, Failed> {
     let mut by_distance: BTreeMap<usize, Vec<Stray>> = BTreeMap::new();
-    let mut count = 0;
     for stray in strays(ring, root, (to, basis)) {
-        count += usize::from(stray.held_by.is_none());
         by_distance.entry(stray.distance).or_default().push(stray);
     }
+    let (mut refused, stopped) = (Vec::new(), AtomicBool::new(false));
     for (_, strays) in by_distance.into_iter().rev() {
+        let stopped = &stopped;
         let writes = strays.into_iter().map(|stray| async move {
             let kind = ring.resource(stray.resource);
             let failed = |error| Failed::of_child(&kind.id, error);
+            if stopped.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
             let target = match stray.target {
                 Some(target) => Some(target),
                 None => ring.read(stray.resource, (stray.namespace.as_deref(), &stray.name)).await.map_err(failed)?,
             };
-            let Some(target) = target else { return Ok(()) };
-            if let Some(shard) = &stray.held_by {
-                return ask_for_child(ring, kind, target, shard).await.map_err(failed);
-            }
-            match basis {
-                Basis::Move { .. } => bring(writes, (ring.client(), kind), &ring.labels, target, to).await,
+            let Some(target) = target.filter(|target| !mode.leaves_behind(target)) else { return Ok(None) };
+            let child = target.clone();
+            let written = match (&stray.held_by, basis) {
+                (Some(shard), _) => ask_for_child(ring, kind, target, shard).await,
+                (None, Basis::Move { .. }) => bring(writes, (ring.client(), kind), &ring.labels, target, to).await,
                 // What has changed is decided again by what it shows.
-                Basis::Look => bring_as_seen(writes, (ring.client(), kind), &ring.labels, target, to).await,
+                (None, Basis::Look) => bring_as_seen(writes, (ring.client(), kind), &ring.labels, target, to).await,
+            };
+            match written {
+                Ok(()) => Ok(None),
+                Err(error) if is_certainly_refused(&error) => {
+                    stopped.store(matches!(mode, Mode::Stops), Ordering::Relaxed);
+                    Ok(Some(Refused { resource: kind.id.clone(), child, error }))
+                }
+                Err(error) => Err(failed(error)),
             }
-            .map_err(failed)
         });
-        // One that is refused holds up none of the others.
-        let mut refused = None;
+        // One that is refused holds up none of those that are under way: what becomes of these must be known.
         let mut results = std::pin::pin!(stream::iter(writes).buffer_unordered(PARALLEL));
+        let mut changes_always = None;
         while let Some(result) = results.next().await {
             match result {
-                Err(failed) if is_refused(&failed.error) => refused = Some(failed),
-                result => result?,
+                Err(failed) if is_refused(&failed.error) => changes_always = Some(failed),
+                result => refused.extend(result?),
             }
         }
-        refused.map_or(Ok(()), Err)?;
+        changes_always.map_or(Ok(()), Err)?;
+        if stopped.load(Ordering::Relaxed) {
+            break;
+        }
     }
-    Ok(count)
+    Ok(refused)
 }
 
 /// Asks the shard that has a child to release it, which it may have worked on by itself before the child was adopted.

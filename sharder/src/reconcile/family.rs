@@ -10,13 +10,14 @@ use ringside_ring::{
 };
 
 use super::{
-    children,
+    children::{self, Brought, Mode, Refused},
     judge::OVERDUE,
     ring::{Ring, Seen, What},
     strays,
     told::{Before, Moved},
 };
 use crate::{
+    failed_moves::Part,
     faults::Task,
     index::{Mark, ResourceId, Selected, Slot},
     leases::hold::has_ended,
@@ -158,6 +159,7 @@ async fn carry_out(ring: &Ring, root: Root, action: Action<ShardName>, priority:
             ring.judge.rebalances.add(root.slot, Priority::Rebalance);
             Ok(())
         }
+        Action::TakeBack => take_back(ring, &writes, &root).await,
         Action::Overdue => {
             ring.told.overdue(&ring.judge.drains, &root.main, &root.target);
             ring.judge.queue(root.resource).add_after(root.slot, Priority::Repair, OVERDUE);
@@ -175,6 +177,11 @@ async fn carry_out(ring: &Ring, root: Root, action: Action<ShardName>, priority:
 }
 
 /// Brings the children to where the root is going, and then the root.
+///
+/// Where children are refused, the root goes to the shard that has them, if that is there ([`receiver_beside`]): the family stays
+/// together, and is worked on. Else it goes on without them: nobody works on what is with a shard that is gone.
+///
+/// [`receiver_beside`]: ringside_ring::decide::View::receiver_beside
 async fn assign(ring: &Ring, writes: &Writes, root: Root, to: ShardName, how: How) -> Result<(), Failed> {
     // Before a hold is used: a list of all objects may take long.
     children::until_listed(ring, &root).await;
@@ -184,14 +191,22 @@ async fn assign(ring: &Ring, writes: &Writes, root: Root, to: ShardName, how: Ho
     if let Err(error) = hold.map_or(Ok(()), |hold| hold.begin(&root.target.uid)) {
         return ended(ring, &root, error);
     }
-    match children::bring_all(ring, writes, &root, (&to, before.left.as_deref()), began).await {
+    let meant = to.clone();
+    let (to, refused) = match bring(ring, writes, &root, (to, before.left.as_deref()), began).await {
         Err(failed) if has_ended(&failed.error) => return ended(ring, &root, failed.error),
-        may_go => {
-            if !may_go? {
+        brought => match brought? {
+            Some(brought) => brought,
+            None => {
                 ring.judge.queue(root.resource).add_after(root.slot, Priority::Between, HELD);
                 return Ok(());
             }
-        }
+        },
+    };
+    if to != meant {
+        ring.told.gives_back(ring, &root, &to, &refused);
+    }
+    if how == How::Forced {
+        ring.judge.drains.given_up(&root.target.uid);
     }
     let outcome = match give(ring, writes, &root, &to).await {
         Err(error) if has_ended(&error) => return ended(ring, &root, error),
@@ -207,8 +222,52 @@ async fn assign(ring: &Ring, writes: &Writes, root: Root, to: ShardName, how: Ho
         if before.left.is_none() {
             ring.first_shards.send_replace(());
         }
+        if to == meant {
+            ring.told.ended(ring, &root, &before, how, &refused);
+        }
+        let behind = refused.iter().filter(|refused| refused.child.shard.as_deref() != Some(to.as_str()));
+        ring.told.left_behind(ring, &root, behind);
         ring.told.moved(ring, &Moved { main: &root.main, target: &on, to: &to, how, before });
         ring.judge.drains.forget(&on.uid);
+    }
+    Ok(())
+}
+
+/// Brings the children of a root that is going `to` a shard. Returns the shard that the root goes to, and the children that stay
+/// behind; nothing where others have to release some first.
+async fn bring(
+    ring: &Ring,
+    writes: &Writes,
+    root: &Root,
+    (to, left): (ShardName, Option<&str>),
+    began: Mark,
+) -> Result<Option<(ShardName, Vec<Refused>)>, Failed> {
+    let refused = match children::bring_all(ring, writes, root, (&to, left), (began, Mode::Stops)).await? {
+        Brought::Held => return Ok(None),
+        Brought::Whole(_) => return Ok(Some((to, Vec::new()))),
+        Brought::Broken(refused) => refused,
+    };
+    let to = ring.receiver_beside(root, to, left, &refused);
+    let behind = refused.iter().map(|refused| refused.child.uid.clone()).collect();
+    let mode = Mode::LeavesBehind(&behind);
+    Ok(match children::bring_all(ring, writes, root, (&to, left), (began, mode)).await? {
+        Brought::Held => None,
+        Brought::Whole(more) | Brought::Broken(more) => Some((to, refused.into_iter().chain(more).collect())),
+    })
+}
+
+/// Takes a drain back that its shard has not acknowledged in time. An acknowledgement that comes first wins.
+async fn take_back(ring: &Ring, writes: &Writes, root: &Root) -> Result<(), Failed> {
+    let decide = |now: &Target| match (ring.next_of(&root.main, now, root.covered), &now.shard, &now.drain) {
+        (Action::TakeBack, Some(shard), Some(drain)) => Some(patch::take_back(&ring.labels, &now.uid, shard, drain)),
+        _ => None,
+    };
+    ring.told.takes_back(ring, root);
+    let written = write(writes, (ring.client(), &root.main.resource), &ring.labels, root.target.clone(), decide).await;
+    match written {
+        Ok(Written::Written { on, .. }) => ring.told.took_back(ring, root, &on),
+        Ok(Written::Needless(_) | Written::Gone) => ring.judge.failed_moves.forget(&root.target.uid, Part::Whole),
+        Err(error) => return Err(Failed { error, child: None, task: Task::Drain }),
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use crate::lock::Mutex;
 use crate::{
     drains::Drains,
+    failed_moves::{Cause, FailedMoves, Part},
     faults::{Faults, Task},
     fence::Fences,
     index::{Object, Objects, Observer, ResourceId, Role, Selected, Shard, Slot},
@@ -36,6 +37,7 @@ pub(super) struct Judge {
     /// By resource of the index, the main resource that it belongs to.
     families: Vec<Option<GroupResource>>,
     pub(super) drains: Drains,
+    pub(super) failed_moves: FailedMoves,
     fences: Fences,
     faults: Faults,
     /// All families but those that are to be drained, by resource: writes of one that hang hold up no other.
@@ -50,7 +52,7 @@ impl Judge {
     pub(super) fn new(
         snapshot: Arc<Snapshot>,
         kinds: &[crate::index::Kind],
-        drains: Drains,
+        (drains, failed_moves): (Drains, FailedMoves),
         fences: Fences,
         faults: Faults,
     ) -> Self {
@@ -66,6 +68,7 @@ impl Judge {
             mains,
             families,
             drains,
+            failed_moves,
             fences,
             faults,
             queues,
@@ -151,13 +154,22 @@ impl Judge {
             None => Drain::InTime,
             Some(shard) => self.drain(&snapshot, main, shard, self.age(root), covered),
         });
-        let settled = shard.filter(|_| matches!(holder, Holder::Available(_)) && drain.is_none());
+        let counts = matches!(drain, None | Some(Drain::Overdue { fenced: false }));
+        let settled = shard.filter(|_| matches!(holder, Holder::Available(_)) && counts);
         let is_apart = settled.is_some_and(|shard| {
             let objects = root.objects();
             let mut followers = objects.followers(root.slot).into_iter().filter_map(|member| objects.get(member.slot));
             // One that its own shard is asked to release comes once that has.
             let is_asked = |member: Object<'_>| member.drain().is_some() && self.held_by(member, shard).is_some();
-            followers.any(|member| member.selected() == Selected::Yes && !member.is_with(shard) && !is_asked(member))
+            // Of a root that drains those count that another shard works on by now.
+            let is_elsewhere = |member: Object<'_>| match member.shard() {
+                Shard::Named(of) => of != shard && matches!(snapshot.holder(Some(of)), Holder::Available(_)),
+                Shard::Unassigned | Shard::Unnamed => false,
+            };
+            followers.any(|member| {
+                let is_apart = !member.is_with(shard) && (drain.is_none() || is_elsewhere(member));
+                member.selected() == Selected::Yes && is_apart && !is_asked(member)
+            })
         });
         let (object, view) = (decide::Object { key, holder, drain, covered }, snapshot.view(root.group()));
         decide(&object, Family { is_apart }, view).named(view)
@@ -251,7 +263,7 @@ impl Judge {
                 self.await_acknowledgement((resource, slot), self.age(root));
             }
             Action::Drain { .. } => self.rebalances.add(slot, Priority::Rebalance),
-            Action::Overdue | Action::Release => queue.add(slot, Priority::Repair),
+            Action::Overdue | Action::TakeBack | Action::Release => queue.add(slot, Priority::Repair),
             Action::Assign { how: How::Takeover, .. } => queue.add(slot, Priority::Takeover),
             Action::Gather { .. } | Action::Assign { .. } => queue.add(slot, Priority::Between),
         }
@@ -266,8 +278,13 @@ impl Judge {
                     self.drains.remember(&main.resource.id, &target, shard, &drain.value);
                 }
             }
-            (Shard::Named(_), None) if !self.drains.is_empty() => {
-                if let Some(uid) = root.uid() {
+            (shard @ (Shard::Named(_) | Shard::Unassigned), None) if !self.drains.is_empty() => {
+                let Some(uid) = root.uid() else { return };
+                let shard = if let Shard::Named(shard) = shard { Some(shard) } else { None };
+                if let Some(released_by) = self.drains.released(&uid, shard) {
+                    self.failed_moves.succeeded(&Cause::Shard(released_by));
+                }
+                if shard.is_some() {
                     self.drains.settled(&uid);
                 }
             }
@@ -293,6 +310,7 @@ impl Observer for Watching {
         }
         if let Some(uid) = uid {
             self.0.drains.forget(uid);
+            [Part::Whole, Part::Children].into_iter().for_each(|part| self.0.failed_moves.forget(uid, part));
         }
     }
 

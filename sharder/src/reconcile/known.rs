@@ -9,6 +9,7 @@ use ringside_ring::cluster_ring::GroupResource;
 use super::ring::Ring;
 use crate::{
     drains::Drains,
+    failed_moves::FailedMoves,
     index::{Lone, Objects, ResourceId, Shard},
     snapshot::Snapshot,
 };
@@ -17,6 +18,7 @@ use crate::{
 #[derive(Clone, Default)]
 pub(crate) struct Known {
     pub(crate) drains: Drains,
+    pub(crate) failed_moves: FailedMoves,
     ring: Arc<ArcSwapOption<Ring>>,
     since: Arc<Mutex<Since>>,
     /// What a test says.

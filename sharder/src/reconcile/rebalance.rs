@@ -18,11 +18,13 @@ use super::{
     ring::{Ring, Seen, What},
 };
 use crate::{
+    failed_moves::MANY,
     faults::Task,
     index::Slot,
     move_id::{self, move_id},
     queue::{
         limiter::Priority,
+        moves::KEPT,
         work::{Outcome, Work},
     },
     resources::Resource,
@@ -34,9 +36,14 @@ use crate::{
 /// How soon it is looked again whether all lists have ended: what is not known yet must not be drained too early.
 pub(super) const INCOMPLETE: Duration = Duration::from_millis(100);
 
+/// How soon an object is looked at again whose move is held back.
+const HELD_BACK: Duration = Duration::from_secs(10);
+
 /// An object that is about to be drained.
 struct Ask {
     work: Work,
+    /// Whether its shard works on it, so that a move that fails costs work.
+    is_voluntary: bool,
     slot: Slot,
     main: Main,
     covered: Covered,
@@ -61,10 +68,12 @@ pub(super) async fn rebalance(ring: &Ring) -> Infallible {
             biased;
             Some(()) = under_way.next() => {}
             () = ring.moves.place(&ring.judge.drains, grace, written), if next.is_some() => {
-                under_way.extend(next.take().map(|ask| drain(ring, ask)));
+                // While it waited others may have failed.
+                let ask = next.take().and_then(|ask| unless_held_back(ring, ask, true));
+                under_way.extend(ask.map(|ask| drain(ring, ask)));
             }
             work = ring.judge.rebalances.next(), if next.is_none() => {
-                next = look(ring, work);
+                next = look(ring, work).and_then(|ask| unless_held_back(ring, ask, false));
                 ring.moves.begin(&ring.judge.drains);
             }
         }
@@ -77,13 +86,14 @@ fn look(ring: &Ring, work: Work) -> Option<Ask> {
     let asked = ring.see(slot).and_then(|seen| match seen {
         Seen { target: Some(target), what: What::Root { main, covered, action: Action::Drain { from } }, .. } => {
             let promised = ring.tools.leases.grace(&ring.judge.view().ring, from.as_str());
-            Some((main, covered, target, from.to_string(), promised))
+            let is_voluntary = covered == Covered::InRing && !ring.judge.view().members.is_relieved(from.as_str());
+            Some((main, covered, target, from.to_string(), promised, is_voluntary))
         }
         _ => None,
     });
     match asked {
-        Some((main, covered, target, shard, promised)) => {
-            Some(Ask { work, slot, main, covered, target, shard, promised })
+        Some((main, covered, target, shard, promised, is_voluntary)) => {
+            Some(Ask { work, is_voluntary, slot, main, covered, target, shard, promised })
         }
         None => {
             work.done(Outcome::Ok);
@@ -92,8 +102,34 @@ fn look(ring: &Ring, work: Work) -> Option<Ask> {
     }
 }
 
+/// Puts off a voluntary move that may fail at what others failed at, or that failed a while ago itself. `begins`: the drain is asked
+/// for now.
+///
+/// Moves that are needed are never held back: nobody works on what they are about, or nobody is to.
+fn unless_held_back(ring: &Ring, ask: Ask, begins: bool) -> Option<Ask> {
+    if !ask.is_voluntary {
+        return Some(ask);
+    }
+    let (drains, failed) = (&ring.judge.drains, &ring.judge.failed_moves);
+    let late = ask.promised.map_or(Duration::ZERO, Grace::duration) + KEPT;
+    let may_begin = || {
+        let causes = if failed.has_failed() { ring.causes(ask.slot, &ask.shard) } else { Vec::new() };
+        drains.late(&ask.shard, late, MANY) < MANY
+            && if begins { failed.begin(&causes) } else { failed.may_begin(&causes) }
+    };
+    let rest = failed.rest(&ask.target.uid);
+    if rest.is_none() && may_begin() {
+        return Some(ask);
+    }
+    // What was mended meanwhile ends the rest.
+    let wait = rest.map_or(HELD_BACK, |rest| rest.min(HELD_BACK));
+    ring.judge.rebalances.add_after(ask.slot, Priority::Rebalance, wait);
+    ask.work.done(Outcome::Ok);
+    None
+}
+
 async fn drain(ring: &Ring, ask: Ask) {
-    let Ask { work, slot, main, covered, target, shard, promised } = ask;
+    let Ask { work, slot, main, covered, target, shard, promised, .. } = ask;
     let (of, version) = (target.clone(), target.resource_version.parse().unwrap_or_default());
     let reason = if covered == Covered::Leaving { "left the ring" } else { "belongs to another shard" };
     let asks = |now: &Target| matches!(ring.next_of(&main, now, covered), Action::Drain { .. });

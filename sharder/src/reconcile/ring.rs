@@ -16,13 +16,16 @@ use ringside_runtime::heartbeat::Heartbeats;
 use tokio::sync::watch;
 
 use super::{
+    Known,
+    children::Refused,
+    family::Root,
     first_pass::FirstPasses,
     judge::{Judge, Watching},
     takeover::Takeovers,
     told::Told,
 };
 use crate::{
-    drains::Drains,
+    failed_moves::Cause,
     faults::Faults,
     fence::Fences,
     index::{self, Index, Kind, Mark, ResourceId, Role, Selected, Shard, SharedLists, Slot, Source, Sources},
@@ -128,11 +131,12 @@ impl Ring {
         tools: &Tools,
         snapshot: &Arc<Snapshot>,
         writes: &Writes,
-        drains: &Drains,
+        known: &Known,
         faults: &Faults,
     ) -> Self {
         let (kinds, labels) = (Kind::of(snapshot), snapshot.labels.clone());
-        let judge = Judge::new(snapshot.clone(), &kinds, drains.clone(), tools.fences.clone(), faults.clone());
+        let moves = (known.drains.clone(), known.failed_moves.clone());
+        let judge = Judge::new(snapshot.clone(), &kinds, moves, tools.fences.clone(), faults.clone());
         let judge = Arc::new(judge);
         let (namespaces, selector) = (tools.namespaces.clone(), snapshot.namespaces.clone());
         let selection = Box::new(move |namespace: &str| namespaces.is_selected(&selector, namespace));
@@ -247,6 +251,39 @@ impl Ring {
             })
         });
         place.map_or(Action::Keep, |place| self.judge.next_of(main, (target, place), covered))
+    }
+
+    /// The shard that gets a root that is going `to` another one, and of which children are refused. Of several that have some it is
+    /// the one that the root `left`.
+    pub(super) fn receiver_beside(
+        &self,
+        root: &Root,
+        to: ShardName,
+        left: Option<&str>,
+        refused: &[Refused],
+    ) -> ShardName {
+        let view = self.judge.view();
+        let group = self.index.read(|objects| objects.get(root.slot).map(index::Object::group)).unwrap_or_default();
+        let view = view.view(group);
+        let Some(meant) = view.ring().id(to.as_str()) else { return to };
+        let mut having: Vec<_> = refused.iter().filter_map(|refused| refused.child.shard.as_deref()).collect();
+        having.sort_by_key(|shard| left != Some(*shard));
+        let gets = view.receiver_beside(meant, having.into_iter().map(|shard| view.holder(Some(shard))));
+        view.ring().name(gets).cloned().unwrap_or(to)
+    }
+
+    /// What a move of a root may fail at: the shard that has it, and the resources of its children.
+    pub(super) fn causes(&self, slot: Slot, from: &str) -> Vec<Cause> {
+        let of_children =
+            self.child_resources(slot).into_iter().map(|kind| Cause::Children(self.resource(kind).id.clone()));
+        of_children.chain([Cause::Shard(from.to_owned())]).collect()
+    }
+
+    fn child_resources(&self, slot: Slot) -> BTreeSet<ResourceId> {
+        self.index.read(|objects| {
+            let members = objects.followers(slot).into_iter();
+            members.filter_map(|member| Some(objects.get(member.slot)?.resource())).collect()
+        })
     }
 
     /// Decides about all roots again, as the shards are others.

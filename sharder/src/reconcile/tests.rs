@@ -33,6 +33,7 @@ mod leaving;
 mod locks;
 mod moving;
 mod refused;
+mod taken_back;
 
 pub(crate) const CONFIG_MAPS: &str = "configmaps";
 pub(crate) const SECRETS: &str = "secrets";
@@ -181,9 +182,10 @@ impl World {
         else {
             return Default::default();
         };
-        let late: usize = of.overdue.values().sum();
+        let late: usize = of.overdue.values().map(|overdue| overdue.objects).sum();
         let in_time = (of.draining > late).then(|| (String::new(), of.draining - late));
-        of.overdue.into_iter().chain(in_time).collect()
+        let overdue = of.overdue.into_iter().map(|(shard, overdue)| (shard, overdue.objects));
+        overdue.chain(in_time).collect()
     }
 
     /// The main resource.

@@ -11,9 +11,14 @@ use ringside_ring::{RingName, ShardName, cluster_ring::GroupResource, decide::Ho
 use ringside_runtime::explain::{code, explain};
 use tokio::time::{Instant, sleep};
 
-use super::{family::Failed, ring::Ring};
+use super::{
+    children::Refused,
+    family::{Failed, Root},
+    ring::Ring,
+};
 use crate::{
     drains::Drains,
+    failed_moves::{Cause, Failure, Part},
     faults::{Faults, Refusals, Task, lasts},
     index::{Kind, Slot},
     move_id,
@@ -30,6 +35,11 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// How long an object rests that was refused twice in the same version: as invalid, or by a policy or a webhook.
 const INVALID: Duration = Duration::from_secs(300);
 const DENIED: Duration = Duration::from_secs(60);
+
+/// How long an object rests whose drain was taken back, in deadlines: for as long it was not worked on.
+const TAKEN_BACK_RESTS: u32 = 10;
+/// How long an object rests that went back for a child: for a moment it was not worked on.
+const GIVEN_BACK_RESTS: Duration = Duration::from_secs(60);
 
 /// What was not refused for so long is not refused any more: longer than what fails pauses.
 const OVER: Duration = Duration::from_secs(90);
@@ -104,6 +114,11 @@ fn rests(error: &kube::Error) -> Option<Duration> {
     }
 }
 
+fn failure(root: &Root, Refused { resource, child, error }: &Refused) -> Failure {
+    let (of, cause) = (root.main.resource.id.clone(), Cause::Children(resource.clone()));
+    Failure { cause, of, place: child.place(), why: Some(explain(error)), rest: GIVEN_BACK_RESTS }
+}
+
 impl Told {
     pub(super) fn new<'a>(ring: RingName, faults: &Faults, roots: impl Iterator<Item = &'a Kind>) -> Self {
         let refusals = roots.map(|kind| (kind.resource.id.clone(), Refusals::default())).collect();
@@ -165,7 +180,7 @@ impl Told {
         let what = match (task, &child) {
             (Task::Drain, _) => "can't drain objects; trying again",
             (Task::Children, _) => "can't take labels off children of objects that are not the ring's",
-            (_, Some(_)) => "can't move children; their owners wait for them",
+            (_, Some(_)) => "can't move children; trying again",
             _ => "can't assign objects; trying again",
         };
         let rest = rests(&error).filter(|_| child.is_none());
@@ -180,7 +195,7 @@ impl Told {
 
     /// A shard does not release an object, which it keeps: for the ring's status, and logged once.
     pub(super) fn overdue(&self, drains: &Drains, main: &Main, target: &Target) {
-        if drains.report(&target.uid) {
+        if drains.report(target) {
             let (ring, resource) = (&self.ring, &main.resource.id);
             let Target { namespace, name, uid, shard, .. } = target;
             tracing::warn!(
@@ -188,6 +203,59 @@ impl Told {
                 "a shard does not release an object; it keeps it, as the API server's fence does not cover it"
             );
         }
+    }
+
+    /// A drain is about to be taken back: the object rests, and its shard has failed once more.
+    pub(super) fn takes_back(&self, ring: &Ring, root: &Root) {
+        let Some(shard) = root.target.shard.clone() else { return };
+        let rest = ring.judge.view().spec.drain_deadline() * TAKEN_BACK_RESTS;
+        let of = root.main.resource.id.clone();
+        let failure = Failure { cause: Cause::Shard(shard), of, place: root.target.place(), why: None, rest };
+        ring.judge.failed_moves.failed(&root.target.uid, Part::Whole, failure);
+    }
+
+    /// A drain was taken back.
+    pub(super) fn took_back(&self, ring: &Ring, root: &Root, target: &Target) {
+        let (resource, Target { namespace, name, uid, shard, drain, .. }) = (&root.main.resource.id, target);
+        ring.judge.drains.forget(uid);
+        ring.tools.metrics.taken_back(&self.ring, resource);
+        let id = drain.as_deref().map(move_id::short);
+        tracing::warn!(ring = %self.ring, %resource, namespace, name, uid, shard, id, "took a drain back; its shard did not release the object in time");
+    }
+
+    /// A root is about to go to the shard of a child that can't be written, in place of the one that it was meant for.
+    pub(super) fn gives_back(&self, ring: &Ring, root: &Root, to: &ShardName, refused: &[Refused]) {
+        let Some(first) = refused.first() else { return };
+        ring.judge.failed_moves.failed(&root.target.uid, Part::Whole, failure(root, first));
+        let (resource, Target { namespace, name, uid, .. }) = (&root.main.resource.id, &root.target);
+        tracing::warn!(
+            ring = %self.ring, %resource, namespace, name, uid, %to, child = first.child.place(), child_resource = %first.resource,
+            error = explain(&first.error), "gave an object back to its shard; a child can't be written"
+        );
+    }
+
+    /// These children stay where they are, apart from their root.
+    pub(super) fn left_behind<'a>(&self, ring: &Ring, root: &Root, refused: impl IntoIterator<Item = &'a Refused>) {
+        let uid = &root.target.uid;
+        match refused.into_iter().next() {
+            Some(first) => ring.judge.failed_moves.failed(uid, Part::Children, failure(root, first)),
+            None => ring.judge.failed_moves.forget(uid, Part::Children),
+        }
+    }
+
+    /// A root got the shard that it was meant for, without these children.
+    pub(super) fn ended(&self, ring: &Ring, root: &Root, before: &Before, how: How, refused: &[Refused]) {
+        let moves = &ring.judge.failed_moves;
+        moves.forget(&root.target.uid, Part::Whole);
+        let Some(left) = before.left.as_ref().filter(|_| how == How::Forced || moves.has_failed()) else { return };
+        if how == How::Forced {
+            moves.forced(&Cause::Shard(left.clone()));
+        }
+        let worked = |cause: &Cause| match cause {
+            Cause::Children(kind) => !refused.iter().any(|refused| refused.resource == *kind),
+            Cause::Shard(_) => false,
+        };
+        ring.causes(root.slot, left).iter().filter(|cause| worked(cause)).for_each(|cause| moves.succeeded(cause));
     }
 
     /// Children of an object were brought to its shard.

@@ -9,6 +9,7 @@ use tokio::time::{Duration, Instant};
 
 use super::status::LONE_OBJECTS;
 use crate::{
+    drains::Overdue,
     faults::Faults,
     leases::Leases,
     notices::{Notice, Notices},
@@ -61,12 +62,12 @@ impl Announcer {
     }
 
     /// Tells which shards have become late to let go, on their Leases; the ring has a condition.
-    pub(super) fn overdue(&mut self, snapshot: &Snapshot, overdue: &BTreeMap<String, usize>) {
+    pub(super) fn overdue(&mut self, snapshot: &Snapshot, overdue: &BTreeMap<String, Overdue>) {
         let deadline = snapshot.spec.drain_deadline().as_secs();
-        for (shard, objects) in overdue.iter().filter(|(shard, _)| !self.late.contains(*shard)) {
+        for (shard, Overdue { objects, first }) in overdue.iter().filter(|(shard, _)| !self.late.contains(*shard)) {
             let Some(lease) = self.leases.reference(&snapshot.ring, shard) else { continue };
             let note = format!(
-                "{objects} objects of {} were not released within {deadline} s; look at the shard's proxy, or end its pod",
+                "{objects} objects of {} were not released within {deadline} s, such as '{first}'; look at the shard's proxy, or end its pod",
                 snapshot.ring.titled()
             );
             let notice = Notice { warns: true, reason: "DrainOverdue".to_owned(), action: "Drain", note };

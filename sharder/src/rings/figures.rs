@@ -12,7 +12,8 @@ use ringside_ring::{
 };
 
 use crate::{
-    drains::Drains,
+    drains::{Drains, Overdue},
+    failed_moves::{Cause, Failed, FailedMoves},
     index::Lone,
     metrics::{Objects, OfShard, RingFigures},
     reconcile::Distribution,
@@ -25,7 +26,9 @@ pub(super) struct Figures {
     /// For the status; none before all resources were counted.
     pub(super) objects: Option<ObjectCounts>,
     /// By shard, the objects that it has not let go of in time, and keeps.
-    pub(super) overdue: BTreeMap<String, usize>,
+    pub(super) overdue: BTreeMap<String, Overdue>,
+    /// By resource, the children that can't be written.
+    pub(super) refused_children: BTreeMap<GroupResource, Failed>,
     /// By controlled resource, the objects without a controller of the ring; none before all were looked through.
     pub(super) lone: Option<BTreeMap<GroupResource, Lone>>,
     /// For the metrics.
@@ -33,27 +36,44 @@ pub(super) struct Figures {
 }
 
 /// What is known at this moment.
-pub(super) fn figures(snapshot: &Snapshot, distribution: Distribution, drains: &Drains) -> Figures {
+pub(super) fn figures(
+    snapshot: &Snapshot,
+    distribution: Distribution,
+    (drains, failed_moves): (&Drains, &FailedMoves),
+) -> Figures {
     let Distribution { resources, unassigned_since, counted, changed, lone } = distribution;
     let mut drains = drains.figures();
     let mut figures = Figures::default();
+    let mut failed = failed_moves.all();
+    failed.retain(|cause, failed| match cause {
+        Cause::Shard(shard) => snapshot.members.is_available(shard),
+        Cause::Children(kind) => {
+            figures.refused_children.insert(kind.clone(), failed.clone());
+            false
+        }
+    });
     let measured = &mut figures.measured;
     (measured.unassigned_since, measured.counted_at) = (unassigned_since, counted);
     let mut shards: Option<BTreeMap<String, u64>> = Some(BTreeMap::new());
     for main in &snapshot.mains {
         let of = resources.get(&main.resource.id).cloned().unwrap_or_default();
-        let drains = drains.remove(&main.resource.id).unwrap_or_default();
+        let mut drains = drains.remove(&main.resource.id).unwrap_or_default();
+        for (cause, failed) in &failed {
+            if let (Cause::Shard(shard), Some(objects)) = (cause, failed.objects.get(&main.resource.id)) {
+                drains.overdue.entry(shard.clone()).or_default().add(*objects, &failed.place);
+            }
+        }
         let of_drains = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         let objects = Objects {
             assigned: of.shards.as_ref().map(|shards| shards.values().sum()),
             unassigned: of.unassigned,
             draining: of_drains(drains.draining),
-            overdue: of_drains(drains.overdue.values().sum()),
+            overdue: of_drains(drains.overdue.values().map(|overdue| overdue.objects).sum()),
         };
         measured.resources.insert(main.resource.id.clone(), objects);
         measured.draining_since = first(measured.draining_since, drains.since);
-        for (shard, objects) in drains.overdue {
-            *figures.overdue.entry(shard).or_default() += objects;
+        for (shard, Overdue { objects, first }) in drains.overdue {
+            figures.overdue.entry(shard).or_default().add(objects, &first);
         }
         shards = shards.zip(of.shards).map(|(mut all, of)| {
             for (shard, objects) in of {
@@ -140,7 +160,11 @@ mod tests {
     use std::{num::NonZeroU32, time::Duration};
 
     use super::*;
-    use crate::{reconcile::Counts, snapshot::tests::snapshot};
+    use crate::{
+        failed_moves::{Failure, Part},
+        reconcile::Counts,
+        snapshot::tests::snapshot,
+    };
 
     /// So many objects of the shards `a` and `b`, and of none.
     fn counted(snapshot: &Snapshot, [a, b]: [u64; 2], unassigned: u64) -> Distribution {
@@ -159,7 +183,11 @@ mod tests {
         let (snapshot, drains) = (snapshot(), Drains::default());
         let resource = snapshot.mains[0].resource.id.clone();
         let resources = [(resource.clone(), Counts { shards: None, unassigned: 1 })].into();
-        let figures = figures(&snapshot, Distribution { resources, ..Distribution::default() }, &drains);
+        let figures = figures(
+            &snapshot,
+            Distribution { resources, ..Distribution::default() },
+            (&drains, &FailedMoves::default()),
+        );
         assert_eq!(figures.objects, None);
         assert_eq!(figures.measured.resources[&resource].unassigned, 1);
     }
@@ -175,15 +203,29 @@ mod tests {
             "a",
             &crate::move_id::move_id(began),
         );
-        drains.report("u");
-        let figures = figures(&snapshot, counted(&snapshot, [3, 1], 2), &drains);
+        drains.report(&crate::target::Target { uid: "u".into(), name: "o".into(), ..Default::default() });
+        let failure = |cause, place: &str, why: Option<&str>| Failure {
+            cause,
+            of: resource.clone(),
+            place: place.into(),
+            why: why.map(Into::into),
+            rest: Duration::from_secs(60),
+        };
+        let (moves, secrets) = (FailedMoves::default(), snapshot.mains[0].controlled[0].id.clone());
+        for (uid, cause, place) in [("v", "a", "n"), ("w", "gone", "m")] {
+            moves.failed(uid, Part::Whole, failure(Cause::Shard(cause.into()), place, None));
+        }
+        moves.failed("x", Part::Whole, failure(Cause::Children(secrets.clone()), "child", Some("no")));
+        let figures = figures(&snapshot, counted(&snapshot, [3, 1], 2), (&drains, &moves));
+        assert_eq!(figures.measured.resources[&resource].overdue, 2, "one was taken back");
+        assert_eq!(figures.refused_children[&secrets].place, "child");
         let objects = figures.objects.unwrap();
         assert_eq!((objects.assigned, objects.unassigned, objects.draining), (4, 2, 1));
         assert_eq!(objects.max_to_mean.as_deref(), Some("1.50"));
         assert_eq!(objects.draining_since, time(Some(began)));
         let shards: Vec<_> = objects.shards.iter().map(|shard| (&*shard.name, shard.objects)).collect();
         assert_eq!(shards, [("a", 3), ("b", 1)]);
-        assert_eq!(figures.overdue, BTreeMap::from([("a".to_owned(), 1)]));
+        assert_eq!(figures.overdue, BTreeMap::from([("a".to_owned(), Overdue { objects: 2, first: "n".into() })]));
         let by_shard = figures.measured.by_shard.iter().map(|(shard, it)| (&**shard, it.objects, it.weight));
         assert_eq!(by_shard.collect::<Vec<_>>(), [("a", Some(3), 1.0), ("b", Some(1), 1.0)]);
     }
@@ -221,12 +263,12 @@ mod tests {
     fn lone_objects_are_told_when_each_controlled_resource_was_looked_through() {
         let (snapshot, drains) = (snapshot(), Drains::default());
         let before = counted(&snapshot, [0, 0], 0);
-        assert_eq!(figures(&snapshot, before.clone(), &drains).objects.unwrap().lone, None);
+        assert_eq!(figures(&snapshot, before.clone(), (&drains, &FailedMoves::default())).objects.unwrap().lone, None);
         let controlled = &snapshot.mains[0].controlled[0].id;
         let of_no_ring = GroupResource { group: "x.y".into(), resource: "zs".into() };
         let one = Lone { uncontrolled: 1, ..Lone::default() };
         let lone = [(controlled.clone(), one), (of_no_ring, Lone::default())].into();
-        let figures = figures(&snapshot, Distribution { lone, ..before }, &drains);
+        let figures = figures(&snapshot, Distribution { lone, ..before }, (&drains, &FailedMoves::default()));
         assert_eq!(figures.objects.unwrap().lone, Some(1));
         assert_eq!(figures.lone.unwrap().keys().collect::<Vec<_>>(), [controlled]);
     }

@@ -17,8 +17,8 @@ use super::{
     label_policy::{Protection, Support},
     report::Report,
     status::{
-        Finding, admitted, controlled, controllers, fenced_by, in_time, leased, reached, stable, status, weighed,
-        worked_on,
+        Finding, admitted, children_written, controlled, controllers, fenced_by, in_time, leased, reached, stable,
+        status, weighed, worked_on,
     },
     webhook_configuration::{ClientConfig, Trust, asks, webhook_configuration},
 };
@@ -129,7 +129,8 @@ async fn report_on(
             tell(&told.asked, asked);
         }
         report.announcer.members(&snapshot);
-        let figures = figures(&snapshot, told.known.distribution(&snapshot), &told.known.drains);
+        let figures =
+            figures(&snapshot, told.known.distribution(&snapshot), (&told.known.drains, &told.known.failed_moves));
         report.announcer.overdue(&snapshot, &figures.overdue);
         report.announcer.refused(&snapshot, &told.faults);
         if standing != Standing::Pending && protection.is_settled() {
@@ -224,6 +225,7 @@ fn status_of(
         Some(worked_on(snapshot)),
         reached(reach.as_ref(), webhook),
         Some(in_time(snapshot, &figures.overdue)),
+        Some(children_written(&figures.refused_children)),
         Some(weighed(snapshot)),
         Some(leased(snapshot)),
         figures.lone.as_ref().map(controlled),

@@ -14,7 +14,10 @@ use ringside_ring::{
 };
 
 use super::{additions::added, announce::PENDING, reconcile::lasts, webhook_configuration::asks};
-use crate::{fence::Report, index::Lone, keep::Standing, leases::Absent, snapshot::Snapshot};
+use crate::{
+    drains::Overdue, failed_moves::Failed, fence::Report, index::Lone, keep::Standing, leases::Absent,
+    snapshot::Snapshot,
+};
 
 /// The reason in the condition when something could not be set up.
 const REASON_FAILED: &str = "ReconciliationFailed";
@@ -185,21 +188,39 @@ fn without(type_: &'static str, reason: &'static str, faults: &[String], valid: 
 }
 
 /// Whether the shards let go in time of what they are asked to.
-pub(super) fn in_time(snapshot: &Snapshot, overdue: &BTreeMap<String, usize>) -> Finding {
+pub(super) fn in_time(snapshot: &Snapshot, overdue: &BTreeMap<String, Overdue>) -> Finding {
     let (type_, deadline) = ("DrainsInTime", snapshot.spec.drain_deadline().as_secs());
     if overdue.is_empty() {
         let message = "every shard releases in time what it is asked to".to_owned();
         return Finding { type_, holds: true, reason: "InTime", message };
     }
-    let named = overdue.iter().take(NAMED).map(|(shard, objects)| format!("shard '{shard}' of {objects}"));
-    let mut late = named.collect::<Vec<_>>().join(", ");
+    let named = overdue
+        .iter()
+        .take(NAMED)
+        .map(|(shard, Overdue { objects, first })| format!("shard '{shard}' of {objects}, such as '{first}'"));
+    let mut late = named.collect::<Vec<_>>().join("; ");
     if overdue.len() > NAMED {
-        late = format!("{late}, and {} more shards", overdue.len() - NAMED);
+        late = format!("{late}; and {} more shards", overdue.len() - NAMED);
     }
     let message = format!(
-        "objects were not released within {deadline} s: {late}; they stay with it: look at its proxy, end its pod, or let the API server fence the ring (fence: APIServer)"
+        "objects were not released within {deadline} s: {late}. They stay with it, and few others are asked for: look at its proxy, whose log says why; end its pod; or let the API server fence the ring (fence: APIServer)"
     );
     Finding { type_, holds: false, reason: "DrainOverdue", message }
+}
+
+/// Whether the children of objects that move can be written. They are told from the first on that is refused.
+pub(super) fn children_written(refused: &BTreeMap<GroupResource, Failed>) -> Finding {
+    let told = |(resource, Failed { objects, place, why, holds_back, .. }): (&GroupResource, &Failed)| {
+        let owners: usize = objects.values().sum();
+        let held_back = if *holds_back { "; others with such children are moved one a minute" } else { "" };
+        let why = why.as_deref().unwrap_or_default();
+        format!(
+            "'{resource}' of {owners} objects, such as '{place}', can't be written, so these objects stay with their shards, or are \
+             without them: {why}{held_back}"
+        )
+    };
+    let faults: Vec<_> = refused.iter().map(told).collect();
+    without("ChildrenWritten", "ChildrenRefused", &faults, "every child of an object that moves can be written")
 }
 
 /// Whether each object of a controlled resource has a controller of the ring. Many a cluster has others for good: that makes the
@@ -446,14 +467,15 @@ mod tests {
         };
         assert_eq!(unweighed(1).message, "shard 's-0' counts with weight 1: why");
         assert!(unweighed(7).message.ends_with("shard 's-4' counts with weight 1: why; and 2 more"));
-        let late = |shards: usize| (0..shards).map(|shard| (format!("s-{shard}"), 3)).collect();
+        let three = || Overdue { objects: 3, first: "default/o".into() };
+        let late = |shards: usize| (0..shards).map(|shard| (format!("s-{shard}"), three())).collect();
         let told = in_time(&ring, &late(1)).message;
-        assert!(
-            told.starts_with("objects were not released within 60 s: shard 's-0' of 3; they stay with it"),
-            "{told}"
-        );
+        let begins =
+            "objects were not released within 60 s: shard 's-0' of 3, such as 'default/o'. They stay with it, and";
+        assert!(told.starts_with(begins), "{told}");
         let told = in_time(&ring, &late(7)).message;
-        assert!(told.contains("shard 's-4' of 3, and 2 more shards;"), "{told}");
+        assert!(told.contains("shard 's-4' of 3, such as 'default/o'; and 2 more shards."), "{told}");
+        assert!(children_written(&BTreeMap::new()).holds);
     }
 
     #[test]

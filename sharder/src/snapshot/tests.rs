@@ -74,6 +74,16 @@ pub(crate) fn snapshot_of(ring: &Ring, shards: &[(&str, ShardState)]) -> Snapsho
     Snapshot::build("example".parse().unwrap(), ring, &catalog(), members(shards), None, TOKENS)
 }
 
+/// The example ring with these shards, which are ready, and of which one has no working controller.
+pub(crate) fn with_absent(shards: &[&str], absent: &str) -> Snapshot {
+    use ringside_ring::{Weight, controller::Controller, members::Member};
+    let all: Members = shards.iter().fold(Members::default(), |members, shard| {
+        let controller = if *shard == absent { Controller::Absent } else { Controller::Working };
+        members.with(shard.parse().unwrap(), Member { state: ShardState::Ready, weight: Weight::ONE, controller })
+    });
+    Snapshot::build("example".parse().unwrap(), &ring(&example_spec()), &catalog(), all, None, TOKENS)
+}
+
 fn rebuilt(previous: &Snapshot, shards: &[(&str, ShardState)]) -> Snapshot {
     let ring = ring(&example_spec());
     Snapshot::build("example".parse().unwrap(), &ring, &catalog(), members(shards), Some(previous), TOKENS)

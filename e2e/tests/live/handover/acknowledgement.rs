@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::{
     handover::{
         fixture::{Fixture, SOON},
-        watches::{FORMATS, Watch},
+        watches::{FORMATS, STREAMING, Watch},
     },
     proxies::{NAMESPACE, Proxies},
 };
@@ -66,7 +66,7 @@ fn metadata(secret: &Secret) -> Value {
     serde_json::to_value(&secret.metadata).unwrap()
 }
 
-/// While drains are held: one is taken back, one begun anew, one object is deleted, one deleted and made again, and one is
+/// While drains are held: one is taken back, and the controller is shown its object again, one begun anew, one object is deleted, one deleted and made again, and one is
 /// being deleted.
 pub(crate) async fn only_what_is_still_drained_by_that_very_move_is_let_go(world: &Proxies) {
     let fixture = &Fixture::start(world, "acknowledges").await;
@@ -74,12 +74,16 @@ pub(crate) async fn only_what_is_still_drained_by_that_very_move_is_let_go(world
     for name in names {
         fixture.create(name).await;
     }
+    let shown = Watch::open(fixture, &format!("{STREAMING}&fieldSelector=metadata.name%3Dback"), FORMATS[0]).await;
+    shown.until_counts(["ADDED", "DELETED"], [1, 0]).await;
     let begun = hold_everything(fixture).await;
     for name in names {
         fixture.drain(name, "move-1").await;
     }
     let (secrets, labels) = (&fixture.secrets, &fixture.labels);
+    shown.until_counts(["ADDED", "DELETED"], [1, 1]).await;
     fixture.label("back", &json!({&labels.drain: null})).await;
+    shown.until_counts(["ADDED", "DELETED"], [2, 1]).await;
     fixture.drain("anew", "move-2").await;
     for name in ["deleted", "again"] {
         secrets.delete(name, &DeleteParams::default()).await.unwrap();

@@ -88,6 +88,16 @@ impl Watch {
         assert!((&mut self.reading).await.is_err());
     }
 
+    /// Waits until there are so many events of these types.
+    pub(crate) async fn until_counts(&self, types: [&str; 2], counts: [usize; 2]) {
+        let sought = format!("{counts:?} of {types:?}");
+        let shown = eventually(&sought, SOON, || async {
+            let now = [self.count(types[0], "").await, self.count(types[1], "").await];
+            if now == counts { Ok(()) } else { Err(format!("{now:?}, ended: {}", self.has_ended())) }
+        });
+        shown.await.unwrap();
+    }
+
     pub(crate) async fn until_shows(&self, what: &str) {
         let sought = format!("the watch shows {what}");
         let shown = eventually(&sought, SOON, || async {

@@ -58,9 +58,8 @@ pub(super) fn receiver<'a>(key: &PartitionKey, members: &Members, ring: &'a Hash
 /// And none leaves its shard while Pods are being replaced, or for a shard that comes and goes: it would move again. All are
 /// looked through when that is over. But what a shard without a working controller has goes to one that works, at any time.
 ///
-/// A drain that is under way is always seen through, also when the hash ring meanwhile names the same shard
-/// again: the shard may be acknowledging it at this moment, and withdrawing it would race with that.
-/// One that is past its deadline is completed in the shard's place; its acknowledgement, should it come, tests labels that are no longer there.
+/// A drain has until its deadline, also when the hash ring meanwhile names the same shard again. Behind the fence it is completed
+/// in the shard's place then; its acknowledgement, should it come, tests labels that are no longer there.
 pub(super) fn next_step(
     object: Ownership<'_>,
     drain: Drain,

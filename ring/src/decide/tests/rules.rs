@@ -96,7 +96,7 @@ fn what_another_shard_has_stays_there_while_its_home_comes_and_goes() {
 }
 
 #[test]
-fn a_late_shard_loses_what_it_was_asked_for_only_where_the_api_server_keeps_it_from_writing() {
+fn a_late_shard_loses_what_it_was_asked_for_behind_the_fence_and_gets_it_back_without() {
     let (members, ring) = world();
     let key = key_of("a", &ring);
     let deadline = Duration::from_secs(60);
@@ -105,9 +105,37 @@ fn a_late_shard_loses_what_it_was_asked_for_only_where_the_api_server_keeps_it_f
     };
     assert_eq!(step(draining("b"), 59, true), WAITS);
     assert_eq!(step(draining("b"), 60, true), Action::Assign { to: "a".parse().unwrap(), how: How::Forced });
-    assert_eq!(step(draining("b"), 6000, false), Action::Overdue);
+    assert_eq!(step(draining("b"), 6000, false), Action::TakeBack);
     assert_eq!(step(owned("b"), 6000, true), drain("b"), "nobody asked for it yet");
     assert_eq!(step(owned("a"), 6000, true), Action::Keep);
+}
+
+#[test]
+fn a_drain_is_taken_back_only_where_its_shard_works_on_the_whole_family_then() {
+    let (members, ring) = world();
+    let view = View::new(&members, Arc::new(ring.clone()));
+    let holder = view.holder(Some("b"));
+    let late = Some(Drain::Overdue { fenced: false });
+    let object = Object { key: key_of("a", &ring).point(), holder, drain: late, covered: Covered::InRing };
+    assert_eq!(decide(&object, TOGETHER, &view), Action::TakeBack);
+    assert_eq!(decide(&object, APART, &view), Action::Overdue, "a child is with another shard");
+    assert_eq!(decide(&Object { covered: Covered::Leaving, ..object }, TOGETHER, &view), Action::Overdue);
+}
+
+#[test]
+fn an_object_goes_to_the_shard_of_a_child_that_is_refused_where_that_can_have_it() {
+    let (members, ring) = world();
+    let view = View::new(&members, Arc::new(ring));
+    let [a, b] = ["a", "b"].map(|shard| view.ring().id(shard).unwrap());
+    for (children, gets) in [
+        (vec![], a),
+        (vec![Some("b")], b),
+        (vec![Some("gone"), None], a),
+        (vec![Some("gone"), Some("b"), Some("a")], b),
+    ] {
+        let holders = children.iter().map(|shard| view.holder(*shard));
+        assert_eq!(view.receiver_beside(a, holders), gets, "{children:?}");
+    }
 }
 
 #[test]
@@ -162,6 +190,8 @@ fn a_shard_without_a_working_controller_is_asked_for_all_that_it_has() {
         assert_eq!(step(NOBODY, &key_a, &members), assign(b.clone()));
         assert_eq!(step(owned("b"), &key_a, &members), Action::Keep, "until a works again");
         assert_eq!(step(draining("a"), &key_a, &members), WAITS);
+        let late = next(draining("a"), Drain::Overdue { fenced: false }, &key_a, &members, &ring);
+        assert_eq!(late, Action::Overdue, "it would be asked for the object again at once");
     }
     let back = with(Controller::Working, Controller::Working);
     assert_eq!(step(owned("b"), &key_a, &back), drain("b"));

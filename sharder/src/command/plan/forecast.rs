@@ -145,7 +145,8 @@ impl Forecast {
             None => self.without.0 += 1,
         }
         let how = match next {
-            Action::Keep | Action::Stay | Action::NoShard | Action::Gather { .. } | Action::Release => None,
+            Action::Keep | Action::Stay | Action::NoShard | Action::Gather { .. } => None,
+            Action::TakeBack | Action::Release => None,
             Action::Assign { how: decide::How::Unassigned, .. } => Some(How::Assigned),
             Action::Assign { how: decide::How::Takeover, .. } => Some(How::Taken),
             Action::Drain { .. } => Some(How::Drained),

@@ -10,7 +10,7 @@ use crate::{index::ResourceId, target::Target};
 async fn feed_and_new_leader_do_not_wait_for_each_other() {
     let world = World::new();
     let snapshot = world.snapshots.borrow().clone();
-    let ring = Ring::new(&world.tools, &snapshot, &Writes::default(), &world.known.drains, &world.faults);
+    let ring = Ring::new(&world.tools, &snapshot, &Writes::default(), &world.known, &world.faults);
     let (ring, (ended, ends)) = (Arc::new(ring), mpsc::channel());
     for number in 0..1000 {
         let target = Target { uid: uid(&number.to_string()), ..Target::default() };

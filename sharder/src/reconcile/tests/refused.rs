@@ -5,7 +5,7 @@ use http::StatusCode;
 use super::*;
 
 /// From now on writes to objects of these names are answered so.
-fn refuse(world: &World, begin: &'static str, status: StatusCode) {
+pub(super) fn refuse(world: &World, begin: &'static str, status: StatusCode) {
     world.api.intercept(move |asked, _| {
         let name = asked.path.rsplit('/').next().unwrap_or_default();
         (asked.method == Method::PATCH && name.starts_with(begin)).then_some(status)
@@ -50,26 +50,42 @@ async fn an_object_whose_label_is_taken_back_is_written_seldom_although_each_wri
 
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_for_a_minute_is_told_until_it_is_assigned() {
-    for is_child in [false, true] {
-        let mut world = World::new();
-        let name = world.name("a", 0);
-        world.put(CONFIG_MAPS, &name, None);
-        world.put_child("child", &name, Some("b"));
-        refuse(&world, if is_child { "child" } else { "o-" }, StatusCode::UNPROCESSABLE_ENTITY);
-        world.begin().await;
-        let told = |world: &World| world.faults.of(&world.snapshots.borrow()).join("; ");
-        sleep(Duration::from_secs(30)).await;
-        assert_eq!(told(&world), "");
-        sleep(Duration::from_secs(400)).await;
-        let begins = format!("objects of 'configmaps' can't be labelled, 1 of them, such as 'default/{name}': ");
-        assert!(told(&world).starts_with(&begins) && told(&world).contains("422"), "{}", told(&world));
-        assert_eq!(told(&world).contains("'secrets' that it controls"), is_child, "{}", told(&world));
-        assert!(world.faults.take_untold(&world.snapshots.borrow()).is_some());
-        world.api.intercept(|_, _| None);
-        sleep(Duration::from_secs(400)).await;
-        assert_eq!(world.shard(CONFIG_MAPS, &name).as_deref(), Some("a"));
-        assert_eq!(told(&world), "");
-    }
+    let mut world = World::new();
+    let name = world.name("a", 0);
+    world.put(CONFIG_MAPS, &name, None);
+    world.put_child("child", &name, Some("b"));
+    refuse(&world, "o-", StatusCode::UNPROCESSABLE_ENTITY);
+    world.begin().await;
+    let told = |world: &World| world.faults.of(&world.snapshots.borrow()).join("; ");
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(told(&world), "");
+    sleep(Duration::from_secs(400)).await;
+    let begins = format!("objects of 'configmaps' can't be labelled, 1 of them, such as 'default/{name}': ");
+    assert!(told(&world).starts_with(&begins) && told(&world).contains("422"), "{}", told(&world));
+    assert!(world.faults.take_untold(&world.snapshots.borrow()).is_some());
+    world.api.intercept(|_, _| None);
+    sleep(Duration::from_secs(400)).await;
+    assert_eq!(world.shard(CONFIG_MAPS, &name).as_deref(), Some("a"));
+    assert_eq!(told(&world), "");
+}
+
+/// Its owner stays apart from it: each attempt to bring it fails.
+#[tokio::test(start_paused = true)]
+async fn a_child_that_is_refused_for_a_minute_is_told_until_it_is_with_its_owner() {
+    let mut world = World::new();
+    let name = world.name("a", 0);
+    world.put(CONFIG_MAPS, &name, Some("a"));
+    world.put_child("child", &name, Some("b"));
+    refuse(&world, "child", StatusCode::UNPROCESSABLE_ENTITY);
+    world.begin().await;
+    let told = |world: &World| world.faults.of(&world.snapshots.borrow()).join("; ");
+    assert_eq!(world.known.failed_moves.all().len(), 1, "the condition of its own says so at once");
+    sleep(Duration::from_secs(200)).await;
+    assert!(told(&world).contains("'secrets' that it controls"), "{}", told(&world));
+    world.api.intercept(|_, _| None);
+    sleep(Duration::from_secs(100)).await;
+    assert_eq!((world.shard(SECRETS, "child").as_deref(), &*told(&world)), (Some("a"), ""));
+    assert!(world.known.failed_moves.all().is_empty());
 }
 
 /// The status of the ring was written before that.

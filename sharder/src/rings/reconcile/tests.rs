@@ -176,7 +176,7 @@ async fn what_begins_to_be_wrong_is_told_at_once_in_the_status_and_by_an_event()
         "a",
         "m",
     );
-    ground.known.drains.report("u");
+    ground.known.drains.report(&crate::target::Target { uid: "u".into(), name: "o".into(), ..Default::default() });
     ground.pass(LOOK * 2).await;
     let (status, message) = ground.condition("DrainsInTime");
     assert!(status == "False" && message.contains("shard 'a' of 1"), "{message}");
