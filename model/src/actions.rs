@@ -37,6 +37,7 @@ pub enum Action {
     /// With whether the answer comes.
     TakeLease(usize, usize, bool),
     ReleaseLease(usize, usize),
+    RenewHold(usize, usize),
     Decide(usize, usize, bool),
     Force(usize, usize),
     TakeBack(usize, usize),
@@ -47,6 +48,8 @@ pub enum Action {
     Succeed(usize),
     // Of the world.
     LateLands,
+    /// With whether the answer comes.
+    HoldRenewed(usize, bool),
     HoldEnds(usize),
     DeleteLease(usize),
     Tick,
@@ -79,9 +82,10 @@ impl Handover {
     pub(crate) fn all(case: &Case) -> Vec<Action> {
         use Action::{
             Abandon, Acknowledge, AcknowledgementLands, AcknowledgementLost, Bookmark, CarryOut, CatchUp, Crash, Cut,
-            Decide, DeleteLease, Deliver, End, Force, ForgetDrain, HoldEnds, Kill, KillProxy, LateLands, List, Pause,
-            Refuse, Release, ReleaseLease, Renew, RenewalAnswered, RenewalLands, RenewalLost, Rest, Restart, Resume,
-            SeeDrain, SeeLease, Strip, Succeed, TakeBack, TakeLease, Tick, Touch, Wake, Write, WriteLands,
+            Decide, DeleteLease, Deliver, End, Force, ForgetDrain, HoldEnds, HoldRenewed, Kill, KillProxy, LateLands,
+            List, Pause, Refuse, Release, ReleaseLease, Renew, RenewHold, RenewalAnswered, RenewalLands, RenewalLost,
+            Rest, Restart, Resume, SeeDrain, SeeLease, Strip, Succeed, TakeBack, TakeLease, Tick, Touch, Wake, Write,
+            WriteLands,
         };
         let objects = case.objects;
         let of_shards = (0..SHARDS).flat_map(move |shard| {
@@ -121,12 +125,14 @@ impl Handover {
             let answered = (0..objects).flat_map(move |object| {
                 (0..case.replicas).map(move |replica| AcknowledgementLands(shard, object, Some(replica)))
             });
-            one.into_iter().chain(each).chain(answered)
+            let renewed = [true, false].map(|answered| HoldRenewed(shard, answered));
+            one.into_iter().chain(renewed).chain(each).chain(answered)
         });
         let of_replicas = (0..case.replicas).flat_map(move |replica| {
             let leases = (0..SHARDS).flat_map(move |shard| {
-                let takes = [TakeLease(replica, shard, true), TakeLease(replica, shard, false)];
-                [SeeLease(replica, shard), ReleaseLease(replica, shard)].into_iter().chain(takes)
+                [SeeLease(replica, shard), ReleaseLease(replica, shard), RenewHold(replica, shard)]
+                    .into_iter()
+                    .chain([true, false].map(|answered| TakeLease(replica, shard, answered)))
             });
             let objects = (0..objects).flat_map(move |object| {
                 let overdue = [Force(replica, object), TakeBack(replica, object)];

@@ -59,6 +59,12 @@ pub enum Mistake {
     ReleasedWhileLate,
     /// A hold is released between child and object.
     ReleasedHalfway,
+    /// A renewal of a hold counts before it was seen to be carried out.
+    RenewalTrusted,
+    /// A takeover's write without answer may be carried out for as long as a renewal under way would last.
+    LateCountsOnRenewal,
+    /// A renewal of a hold is carried out although the Lease has changed since.
+    RenewalUntested,
     /// A replica relies on a hold that it has not acquired itself.
     OthersHoldTrusted,
     /// A hold that was another replica's before is released before its end.
@@ -136,6 +142,8 @@ pub struct Budget {
     pub successions: u8,
     /// Holds whose time is over.
     pub lapses: u8,
+    /// Renewals of holds: each may be carried out at any time.
+    pub renewals: u8,
     /// Leases of working shards that somebody deletes.
     pub deletions: u8,
     /// Decisions of the second replica, where there is one.

@@ -11,7 +11,7 @@ use crate::{
     actions::Action,
     config::{Handover, Judged, Mistake},
     queue::Queue,
-    state::{Hold, Holder, Job, Lease, Object, REPLICAS, Renewal, SHARDS, Seen, State, Write},
+    state::{Hold, HoldRenewal, Holder, Job, Lease, Object, Renewal, SHARDS, Seen, State, Write},
 };
 
 /// Three ticks are two durations of a Lease: a shard is given up for dead at the third that passes in silence. What a shard
@@ -54,13 +54,14 @@ impl Handover {
             }
             Action::TakeLease(replica, shard, answered) => self.take(state, (replica, shard), answered),
             Action::ReleaseLease(replica, shard) => self.release_hold(state, replica, shard),
+            Action::RenewHold(replica, shard) => renew_hold(state, replica, shard),
+            Action::HoldRenewed(shard, answered) => self.hold_renewed(state, shard, answered),
             Action::HoldEnds(shard) => self.hold_ends(state, shard),
             Action::DeleteLease(shard) => {
                 let deleted = state.left.deletions > 0 && state.leases[shard].holder == Holder::Shard;
                 if deleted {
                     state.left.deletions -= 1;
-                    state.leases[shard] =
-                        Lease { holder: Holder::Absent, unseen: [true; REPLICAS], ..Lease::default() };
+                    state.write_lease(shard, Holder::Absent);
                 }
                 deleted
             }
@@ -110,8 +111,7 @@ impl Handover {
             return false;
         }
         let is_anothers = lease.is_held_by_sharder();
-        let holder = Holder::Sharder(u8::try_from(replica).expect("few replicas"));
-        state.leases[shard] = Lease { holder, ran_out: false, unseen: [true; REPLICAS] };
+        state.write_lease(shard, Holder::Sharder(u8::try_from(replica).expect("few replicas")));
         if answered {
             see(state, replica, shard);
             state.replicas[replica].holds[shard] = if is_anothers { Hold::Over } else { Hold::Own };
@@ -137,9 +137,34 @@ impl Handover {
         if !is_its || !may || is_of_this(&state.replicas[replica].job) || is_late || is_halfway {
             return false;
         }
-        state.leases[shard] = Lease { holder: Holder::Nobody, unseen: [true; REPLICAS], ..Lease::default() };
+        state.write_lease(shard, Holder::Nobody);
         see(state, replica, shard);
         state.replicas[replica].holds[shard] = Hold::None;
+        true
+    }
+
+    /// The API server carries out a renewal of a hold, which tests the version that its leader knew, or refuses it. It counts from
+    /// before it was sent: so a hold that was over by then is not renewed but acquired.
+    fn hold_renewed(&self, state: &mut State, shard: usize, answered: bool) -> bool {
+        let Some(HoldRenewal { replica, is_stale }) = state.renewals[shard] else { return false };
+        if !answered && state.left.losses == 0 {
+            return false;
+        }
+        state.renewals[shard] = None;
+        let is_carried_out = !is_stale || self.makes(Mistake::RenewalUntested);
+        if is_carried_out {
+            state.write_lease(shard, Holder::Sharder(replica.unwrap_or_default()));
+        }
+        let Some(replica) = replica.map(usize::from) else { return true };
+        if !answered {
+            state.left.losses -= 1;
+            return true;
+        }
+        see(state, replica, shard);
+        let hold = &mut state.replicas[replica].holds[shard];
+        if is_carried_out && *hold == Hold::None {
+            *hold = Hold::Own;
+        }
         true
     }
 
@@ -150,11 +175,16 @@ impl Handover {
         }
         state.left.lapses -= 1;
         state.leases[shard].ran_out = true;
-        if !self.makes(Mistake::HoldWithoutEnd) {
+        // Who counted on the renewal before it was carried out goes on, and so does what was sent under it.
+        let is_trusted = self.makes(Mistake::RenewalTrusted) && state.renewals[shard].is_some();
+        let goes_on = is_trusted || self.makes(Mistake::HoldWithoutEnd);
+        if !goes_on {
             state.replicas.iter_mut().for_each(|replica| replica.holds[shard] = Hold::None);
         }
-        let jobs = state.replicas.iter_mut().map(|replica| &mut replica.job).chain([&mut state.late]);
-        if !self.makes(Mistake::TakeoverOutlivesHold) && !self.makes(Mistake::HoldWithoutEnd) {
+        let late_goes_on = self.makes(Mistake::LateCountsOnRenewal) && state.renewals[shard].is_some();
+        let late = Some(&mut state.late).filter(|_| !late_goes_on);
+        let jobs = state.replicas.iter_mut().map(|replica| &mut replica.job).chain(late);
+        if !self.makes(Mistake::TakeoverOutlivesHold) && !goes_on {
             jobs.for_each(|job| *job = job.filter(|job| !job.takes_from(shard)));
         }
         // Between child and object, if so it was.
@@ -205,7 +235,7 @@ impl Handover {
     /// from the sharder at the end of its hold.
     fn lands(&self, state: &mut State, shard: usize) -> bool {
         let pod = &mut state.pods[shard];
-        let (Some(renewal), lease) = (&mut pod.renewal, &mut state.leases[shard]) else { return false };
+        let (Some(renewal), lease) = (&mut pod.renewal, state.leases[shard]) else { return false };
         if renewal.answer.is_some() {
             return false;
         }
@@ -217,7 +247,7 @@ impl Handover {
         };
         renewal.answer = Some(held);
         if held {
-            *lease = Lease { holder: Holder::Shard, ran_out: false, unseen: [true; REPLICAS] };
+            state.write_lease(shard, Holder::Shard);
         }
         true
     }
@@ -258,6 +288,18 @@ pub(crate) fn see(state: &mut State, replica: usize, shard: usize) {
     if !matches!(lease.holder, Holder::Sharder(_)) {
         of_replica.holds[shard] = Hold::None;
     }
+}
+
+/// A replica asks for its hold to last longer.
+fn renew_hold(state: &mut State, replica: usize, shard: usize) -> bool {
+    let holds = state.replicas[replica].holds[shard] != Hold::None;
+    if !holds || state.left.renewals == 0 || state.renewals[shard].is_some() {
+        return false;
+    }
+    state.left.renewals -= 1;
+    let is_stale = state.leases[shard].unseen[replica];
+    state.renewals[shard] = Some(HoldRenewal { replica: u8::try_from(replica).ok(), is_stale });
+    true
 }
 
 /// The objects that are labelled for a shard.

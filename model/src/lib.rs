@@ -16,9 +16,8 @@
 //! - from here, a run without further faults settles, with every object at its shard, and its child too. Said of every state it
 //!   is a safety property: no circle of states can feign progress.
 //!
-//! A hold ends at any time, for all at once: that each knows it early enough by its own clock is the contract's. One that is
-//! extended ends later. What was sent
-//! under it has ended by then. Not tried are two processes of one name, a child that changes its controller, and an API server
+//! A hold ends at any time, for all at once: that each knows it early enough by its own clock is the contract's. What was sent
+//! under it has ended by then. Its renewal is carried out at any time, also after that, and when another leads. Not tried are two processes of one name, a child that changes its controller, and an API server
 //! that has the fence later than another.
 //!
 //! How much time is tried: with three ticks a shard's Lease can lapse, be taken, and come back. The renewals of a shard that is

@@ -46,6 +46,7 @@ impl Handover {
         take(Action::Tick);
         take(Action::LateLands);
         for shard in 0..SHARDS {
+            take(Action::HoldRenewed(shard, true));
             take(Action::HoldEnds(shard));
             take(Action::Restart(shard));
             take(Action::Resume(shard));

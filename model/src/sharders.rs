@@ -8,7 +8,7 @@ use crate::{
     actions::Action,
     config::{Handover, Mistake},
     leases::see,
-    state::{Job, Next, Object, Replica, SHARDS, State},
+    state::{HoldRenewal, Job, Next, Object, Replica, SHARDS, State},
 };
 
 /// Of drains. Any will do.
@@ -68,6 +68,9 @@ impl Handover {
                 }
                 state.left.successions -= 1;
                 state.replicas[replica] = Replica::default();
+                // What it has sent may still be carried out.
+                let its = |renewal: &&mut HoldRenewal| renewal.replica.map(usize::from) == Some(replica);
+                state.renewals.iter_mut().flatten().filter(its).for_each(|renewal| renewal.replica = None);
                 (0..SHARDS).for_each(|shard| see(state, replica, shard));
                 true
             }

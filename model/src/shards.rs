@@ -5,7 +5,7 @@ use crate::{
     cluster::change,
     config::{Handover, Mistake},
     queue::Queue,
-    state::{Broken, Event, Held, Holder, Lease, OBJECTS, Object, Pod, State, Watch, Write},
+    state::{Broken, Event, Held, Holder, OBJECTS, Object, Pod, State, Watch, Write},
 };
 
 impl Handover {
@@ -314,7 +314,7 @@ fn release(state: &mut State, shard: usize) -> bool {
     let may = pod.ended && !pod.paused && pod.holds && is_done;
     if may {
         die(state, shard);
-        state.leases[shard] = Lease { holder: Holder::Nobody, unseen: [true; 2], ..Lease::default() };
+        state.write_lease(shard, Holder::Nobody);
     }
     may
 }

@@ -27,6 +27,8 @@ pub struct State {
     pub(crate) replicas: [Replica; REPLICAS],
     /// A write of the sharder that has no answer: it may be carried out at any time.
     pub(crate) late: Option<Job>,
+    /// The renewal of each hold that is under way.
+    pub(crate) renewals: [Option<HoldRenewal>; SHARDS],
     /// Whether an object may be apart from its child for now: a late write did it, a hold that ran out, or a child that can't be
     /// written.
     pub(crate) parted: [bool; OBJECTS],
@@ -194,6 +196,15 @@ pub(crate) enum Hold {
     Over,
 }
 
+/// A renewal of the hold on a Lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct HoldRenewal {
+    /// Whose; none: that one was followed since.
+    pub(crate) replica: Option<u8>,
+    /// The Lease was written to since: its test fails.
+    pub(crate) is_stale: bool,
+}
+
 /// A Lease as a replica saw it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Seen {
@@ -233,6 +244,14 @@ pub(crate) enum Next {
 }
 
 impl State {
+    /// Writes a Lease: that is another version of it.
+    pub(crate) fn write_lease(&mut self, shard: usize, holder: Holder) {
+        self.leases[shard] = Lease { holder, ran_out: false, unseen: [true; REPLICAS] };
+        if let Some(renewal) = &mut self.renewals[shard] {
+            renewal.is_stale = true;
+        }
+    }
+
     /// Everybody who is there has what is theirs.
     pub(crate) fn first(model: &Handover) -> Self {
         let first: [bool; SHARDS] = std::array::from_fn(|shard| FIRST[shard] || model.case.all_work);
@@ -276,6 +295,7 @@ impl State {
             pods,
             replicas: [replica(), replica()],
             late: None,
+            renewals: [None; SHARDS],
             parted: [false; OBJECTS],
             left: model.case.budget,
             broken: None,

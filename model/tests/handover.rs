@@ -242,6 +242,14 @@ mod as_it_should_be {
         a_hold_runs_out_in_a_takeover: two(Budget { releases: 1, restarts: 1, lapses: 1, ..Budget::default() });
         a_hold_runs_out_while_a_write_is_late:
             two(Budget { releases: 1, restarts: 1, lapses: 1, lates: 1, ..Budget::default() });
+        a_hold_is_renewed:
+            two(Budget { releases: 1, restarts: 1, lapses: 1, renewals: 1, losses: 1, ..Budget::default() });
+        a_hold_is_renewed_while_a_write_is_late:
+            two(Budget { releases: 1, restarts: 1, lapses: 1, renewals: 1, lates: 1, ..Budget::default() });
+        a_leader_is_followed_while_its_renewal_is_late:
+            two(Budget { releases: 1, restarts: 1, lapses: 1, renewals: 1, successions: 1, ..Budget::default() });
+        a_leader_is_followed_while_its_renewal_and_a_write_are_late: in 2,
+            two(Budget { releases: 1, restarts: 1, lapses: 2, renewals: 2, lates: 1, successions: 1, ..Budget::default() });
         a_leader_is_followed_in_a_takeover:
             two(Budget { releases: 1, restarts: 1, lapses: 1, losses: 1, successions: 1, ..Budget::default() });
         a_leader_is_followed_while_its_write_is_late:
@@ -344,6 +352,15 @@ mod mistakes {
             ReleasedWhileLate, HELD, two(Budget { releases: 1, restarts: 1, lates: 1, ..Budget::default() });
         a_hold_is_released_between_child_and_object:
             ReleasedHalfway, CHILD_FIRST, two(Budget { releases: 1, restarts: 1, losses: 1, ..Budget::default() });
+        a_renewal_counts_before_it_is_carried_out:
+            RenewalTrusted, ONE_WORKS,
+            two(Budget { releases: 1, restarts: 1, lapses: 1, renewals: 1, ..Budget::default() });
+        a_late_write_counts_on_a_renewal:
+            LateCountsOnRenewal, ONE_WORKS,
+            two(Budget { releases: 1, restarts: 1, lapses: 1, renewals: 1, lates: 1, ..Budget::default() });
+        a_late_renewal_takes_the_lease_of_a_shard:
+            RenewalUntested, ONE_WORKS,
+            two(Budget { releases: 1, restarts: 1, lapses: 1, renewals: 1, successions: 1, ..Budget::default() });
         a_leader_relies_on_anothers_hold:
             OthersHoldTrusted, HELD,
             two(Budget { releases: 1, restarts: 1, losses: 1, lapses: 1, ..Budget::default() });

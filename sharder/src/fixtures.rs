@@ -12,7 +12,10 @@ use std::{
 
 use crate::lock::{Mutex, rank};
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
+use http::{
+    Method, Request, Response, StatusCode,
+    header::{ACCEPT, CONTENT_TYPE},
+};
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
 use kube::{Client, client::Body};
 use percent_encoding::percent_decode_str;
@@ -37,6 +40,8 @@ pub(crate) struct Asked {
     pub(crate) body: Value,
     /// Whether it is a server-side apply, which makes what is not there.
     pub(crate) applies: bool,
+    /// Which forms of the answer are asked for.
+    pub(crate) accept: String,
 }
 
 #[derive(Default)]
@@ -73,9 +78,10 @@ impl FakeApi {
                 }
                 let (parts, body) = request.into_parts();
                 let body = body.collect_bytes().await.unwrap();
-                let media = parts.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+                let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
                 let asked = Asked {
-                    applies: media.starts_with(b"application/apply-patch"),
+                    applies: header(CONTENT_TYPE).starts_with("application/apply-patch"),
+                    accept: header(ACCEPT).to_owned(),
                     method: parts.method,
                     path: parts.uri.path().to_owned(),
                     query: parts.uri.query().unwrap_or_default().to_owned(),

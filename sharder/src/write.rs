@@ -170,7 +170,7 @@ async fn patch_within(
     parameters: &PatchParams,
     patch: &Patch<()>,
 ) -> Result<Object, kube::Error> {
-    let request = Request::new(api.resource_url()).patch(name, parameters, patch);
+    let request = Request::new(api.resource_url()).patch_metadata(name, parameters, patch);
     let mut request = request.map_err(kube::Error::BuildRequest)?;
     let (uri, within) = (request.uri(), within.as_millis());
     let separator = if uri.query().is_some() { '&' } else { '?' };

@@ -18,7 +18,7 @@ use serde_json::json;
 
 mod holding;
 
-use self::holding::{acquire, extend, make, release};
+use self::holding::{acquire, make, release, renew};
 use super::{
     Leases,
     book::{LeaseKey, state_label},
@@ -144,7 +144,7 @@ async fn act((client, notices): (&Client, &Notices), leases: &Leases, todo: &Tod
             outcome => outcome.map(Some),
         },
         Action::Hold => acquire(&api, todo).await.map(Some),
-        Action::Extend => extend(&api, leases, todo, begun).await,
+        Action::Renew => renew(&api, leases, todo, begun).await,
         Action::Make => make(&api, leases, todo, begun).await,
         Action::Release => release(&api, leases, todo).await,
         Action::Delete => delete(&api, todo).await.map(|()| None),

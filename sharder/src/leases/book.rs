@@ -92,7 +92,7 @@ impl Book {
     /// Takes in an event of the watch, or a Lease in a write's answer.
     pub(super) fn apply(&mut self, event: Event<Lease>, now: Moment) -> Change {
         let change = self.take_in(event, now);
-        self.end_lost_holds();
+        self.end_lost_holds(now);
         change
     }
 

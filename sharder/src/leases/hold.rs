@@ -5,10 +5,12 @@
 //! that comes back during a hold waits for its release, or for twice its duration (CONTRACT, "hold").
 //!
 //! No write of a takeover lands when the shard may work again:
-//! - A hold counts from before its request, for a fifth less than the shard waits. What is begun under it is begun in the
-//!   first half. It is acquired anew once at most, by its version, and only for families of which not all has moved.
+//! - A hold counts from before its request, for a fifth less than the shard waits.
+//! - It is renewed, by its version, from its first third on while writes are carried out. So a write has a third of it at
+//!   least. After ten renewals the Lease is released and left alone for a while, so that a shard gets it that waits.
 //! - A write has half of what is left of the hold to be sent, the client's repetitions included. It asks the API server to
 //!   give up on it after that half. So what the client does not wait for any more has come to its end before the hold has.
+//! - A renewal counts once the Lease is seen to be renewed. Until then the hold ends as it would without.
 //! - A hold is released when nothing uses it. What had no answer uses it until it can't be carried out any more. So does a
 //!   family of which not all has moved: its shard would come back to an object without its children.
 //! - What a leader before holds is acquired anew, as nobody knows how old it is, and is not released early.
@@ -25,7 +27,6 @@ use tokio::{sync::watch as channel, time::timeout};
 
 mod held;
 
-use self::held::Extension;
 pub(super) use self::held::Held;
 use super::book::LeaseKey;
 use crate::write::is_refused;
@@ -71,24 +72,20 @@ impl Holds {
 
     /// Whether the Lease is held.
     pub(super) fn has(&self, key: &LeaseKey, now: Moment) -> bool {
-        self.held.get(key).is_some_and(|held| held.term.lock().spec.is_some() || now < held.until())
+        self.held.get(key).is_some_and(|held| held.term.lock().spec.is_some() || held.may_begin(now))
     }
 
-    /// When the hold on this Lease is to be acquired again.
-    pub(super) fn extends(&self, key: &LeaseKey, now: Moment) -> Option<Moment> {
-        self.held.get(key).and_then(|held| held.extends(now))
+    /// When the hold on this Lease is to be renewed.
+    pub(super) fn renews(&self, key: &LeaseKey, now: Moment) -> Option<Moment> {
+        self.held.get(key).and_then(|held| held.renews(now))
     }
 
-    /// The Lease is about to be acquired anew, the first time as `wanted`; returns as what, if the hold still needs that. What had
-    /// no answer is asked for again as it was.
-    pub(super) fn extending(&self, key: &LeaseKey, wanted: LeaseSpec, now: Moment) -> Option<LeaseSpec> {
-        let held = self.held.get(key).filter(|held| held.extends(now).is_some())?;
-        let term = &mut *held.term.lock();
-        if let Extension::Asked(_, spec) = &term.extension {
-            return Some(spec.clone());
-        }
-        term.extension = Extension::Asked(now, wanted.clone());
-        Some(wanted)
+    /// The Lease is about to be renewed, the first time as `wanted`; returns as what, if the hold still needs that. What had no
+    /// answer is asked for again as it was.
+    pub(super) fn renewing(&self, key: &LeaseKey, wanted: LeaseSpec, now: Moment) -> Option<LeaseSpec> {
+        let held = self.held.get(key).filter(|held| held.renews(now).is_some())?;
+        let mut term = held.term.lock();
+        Some(term.asked.get_or_insert((now, wanted)).1.clone())
     }
 
     /// When the hold on this Lease is to be released.
@@ -112,7 +109,7 @@ impl Holds {
     pub(super) fn release(&mut self, key: &LeaseKey, now: Moment) -> Option<(Duration, bool)> {
         let held = self.held.get(key).filter(|held| held.ends() <= now)?;
         held.usage.lock().is_over = true;
-        Some((held.lasts / 2, held.begins_until <= now))
+        Some((held.lasts / 2, !held.may_begin(now)))
     }
 
     /// Leaves the Lease alone for a while.
@@ -125,11 +122,12 @@ impl Holds {
     /// hold's; that is none where it has no Lease.
     pub(super) fn end_unless(
         &mut self,
+        now: Moment,
         stands: impl Fn(&LeaseKey, &Name, Option<&dyn Fn(&LeaseSpec) -> bool>) -> bool,
     ) {
         self.held.retain(|key, held| {
             let has_lease = held.term.lock().spec.is_some();
-            let is_its: &dyn Fn(&LeaseSpec) -> bool = &|spec| held.is(spec);
+            let is_its: &dyn Fn(&LeaseSpec) -> bool = &|spec| held.is(spec, now);
             let stands = stands(key, &held.name, has_lease.then_some(is_its));
             if !stands {
                 held.usage.lock().is_over = true;
@@ -193,7 +191,18 @@ impl Hold {
         if outcome.as_ref().err().is_none_or(is_refused) {
             unfinished.end();
         }
+        if outcome.is_ok() {
+            self.progress();
+        }
         outcome
+    }
+
+    /// A write was carried out: the hold may be renewed.
+    fn progress(&self) {
+        let is_first = |held: &Arc<Held>| !std::mem::replace(&mut held.usage.lock().has_progress, true);
+        if self.of.iter().filter(|held| is_first(held)).count() > 0 {
+            self.attention.send_replace(());
+        }
     }
 
     /// Begins or goes on with the family of an object, which keeps the hold until that has ended.
@@ -206,12 +215,7 @@ impl Hold {
             return Err(kube::Error::Service(HoldEnded.into()));
         }
         for held in &self.of {
-            let in_part = &mut held.usage.lock().in_part;
-            if in_part.is_empty() {
-                // It may have to be extended.
-                self.attention.send_replace(());
-            }
-            in_part.insert(uid.to_owned());
+            held.usage.lock().in_part.insert(uid.to_owned());
         }
         Ok(())
     }

@@ -28,8 +28,8 @@ pub(super) enum Action {
     Acquire,
     /// Hold it while the objects of its shard, which is gone, are taken.
     Hold,
-    /// Hold it once more, for families of which not all has moved.
-    Extend,
+    /// Renew the hold on it: the takeover makes progress.
+    Renew,
     /// Make it, and hold it: objects name its shard, which has none.
     Make,
     /// Release it: nothing of its shard is left to be taken, or the hold has run out.
@@ -91,9 +91,9 @@ pub(super) fn plan(book: &Book, now: Moment, since: Moment) -> (Vec<Todo>, Optio
 fn hold(book: &Book, key: &LeaseKey, now: Moment, is_wanted: bool) -> (Option<Action>, Option<Moment>) {
     match (book.holds.ends(key), book.holds.rests(key, now)) {
         (Some(ends), _) if ends <= now => (Some(Action::Release), None),
-        (Some(ends), _) => match book.holds.extends(key, now) {
-            Some(extends) if extends <= now => (Some(Action::Extend), Some(ends)),
-            extends => (None, extends.into_iter().chain([ends]).min()),
+        (Some(ends), _) => match book.holds.renews(key, now) {
+            Some(renews) if renews <= now => (Some(Action::Renew), Some(ends)),
+            renews => (None, renews.into_iter().chain([ends]).min()),
         },
         (None, Some(until)) if is_wanted => (None, Some(until)),
         (None, _) => (is_wanted.then_some(Action::Hold), None),
@@ -123,6 +123,13 @@ pub(super) fn acquired(lease: &Lease, wall_clock: Timestamp) -> Lease {
     let spec = lease.spec.get_or_insert_default();
     spec.acquire_time = Some(MicroTime(wall_clock));
     spec.lease_transitions = Some(transitions.unwrap_or_default().saturating_add(1));
+    lease
+}
+
+/// The same as its hold is renewed: it lasts as long as before, and the version is tested.
+pub(super) fn renewed(lease: &Lease, wall_clock: Timestamp) -> Lease {
+    let mut lease = lease.clone();
+    lease.spec.get_or_insert_default().renew_time = Some(MicroTime(wall_clock));
     lease
 }
 

@@ -26,8 +26,7 @@ mod limit;
 
 use self::flows::{FlowId, Flows, Next};
 use crate::{leases::hold::has_ended, metrics::Metrics};
-#[cfg(test)]
-use limit::MAX_PERMITS;
+pub(crate) use limit::MAX_PERMITS;
 
 /// The time after which a write leaves the count: what Kubernetes promises for 99 of 100 writes to one object (the SLO "API
 /// call latency").

@@ -19,14 +19,13 @@ use super::{
 use crate::{
     child::{bring, bring_as_seen},
     index::{self, ChildrenOf, Mark, ResourceId, Selected, Source, repair},
+    queue::limiter::MAX_PERMITS,
     resources::Resource,
     target::Target,
     write::{is_certainly_refused, is_refused},
     writes::Writes,
 };
 
-/// Writes to one family at once.
-const PARALLEL: usize = 32;
 /// How long the watch is waited for until the children are listed.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -208,7 +207,7 @@ async fn bring_known(
             }
         });
         // One that is refused holds up none of those that are under way: what becomes of these must be known.
-        let mut results = std::pin::pin!(stream::iter(writes).buffer_unordered(PARALLEL));
+        let mut results = std::pin::pin!(stream::iter(writes).buffer_unordered(MAX_PERMITS));
         let mut changes_always = None;
         while let Some(result) = results.next().await {
             match result {

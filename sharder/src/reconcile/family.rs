@@ -37,9 +37,6 @@ const CANT_READ: &str = "can't read objects; trying again";
 /// How soon an object is tried again whose children other shards have to release.
 const HELD: Duration = Duration::from_secs(1);
 
-/// How soon an object is tried again whose hold has ended.
-const HOLD_ENDED: Duration = Duration::from_millis(500);
-
 /// A write that failed.
 pub(super) struct Failed {
     pub(super) error: kube::Error,
@@ -166,12 +163,18 @@ async fn carry_out(ring: &Ring, root: Root, action: Action<ShardName>, priority:
             Ok(())
         }
         Action::Gather { to } => children::gather(ring, &writes, &root, &to).await,
-        Action::Assign { to, how: How::Takeover } => {
-            let shard = root.target.shard.as_deref();
-            let Some(hold) = shard.and_then(|shard| ring.takeovers.hold(ring, shard, &root)) else { return Ok(()) };
-            assign(ring, &writes.under(hold), root, to, How::Takeover).await
+        Action::Assign { to, how } => {
+            // Before a hold is used: a list of all objects may take long.
+            children::until_listed(ring, &root).await;
+            let writes = match how {
+                How::Takeover => match ring.takeovers.hold(ring, &root) {
+                    Some(hold) => writes.under(hold),
+                    None => return Ok(()),
+                },
+                _ => writes,
+            };
+            assign(ring, &writes, root, to, how).await
         }
-        Action::Assign { to, how } => assign(ring, &writes, root, to, how).await,
         Action::Release => release(ring, &writes, root).await,
     }
 }
@@ -183,8 +186,6 @@ async fn carry_out(ring: &Ring, root: Root, action: Action<ShardName>, priority:
 ///
 /// [`receiver_beside`]: ringside_ring::decide::View::receiver_beside
 async fn assign(ring: &Ring, writes: &Writes, root: Root, to: ShardName, how: How) -> Result<(), Failed> {
-    // Before a hold is used: a list of all objects may take long.
-    children::until_listed(ring, &root).await;
     let began = Mark::now();
     let before = Before::of(ring, root.slot, &root.target);
     let hold = writes.hold().filter(|_| !root.main.controlled.is_empty());
@@ -284,7 +285,7 @@ fn ended(ring: &Ring, root: &Root, error: kube::Error) -> Result<(), Failed> {
     if !has_ended(&error) {
         return Err(Failed::of_root(error));
     }
-    ring.judge.queue(root.resource).add_after(root.slot, Priority::Takeover, HOLD_ENDED);
+    ring.takeovers.wait(root);
     Ok(())
 }
 
@@ -307,12 +308,11 @@ async fn give(ring: &Ring, writes: &Writes, root: &Root, to: &ShardName) -> Resu
 async fn release(ring: &Ring, writes: &Writes, root: Root) -> Result<(), Failed> {
     let shard = root.target.shard.clone();
     let is_gone = shard.as_deref().is_some_and(|shard| !ring.judge.view().members.is_available(shard));
-    let writes = match shard.as_deref().filter(|_| is_gone) {
-        None => writes.clone(),
-        Some(shard) => match ring.takeovers.hold(ring, shard, &root) {
-            Some(hold) => writes.under(hold),
-            None => return Ok(()),
-        },
+    let writes = if is_gone {
+        let Some(hold) = ring.takeovers.hold(ring, &root) else { return Ok(()) };
+        writes.under(hold)
+    } else {
+        writes.clone()
     };
     let releases =
         Releases { client: ring.client(), writes: &writes, labels: &ring.labels, resource: &root.main.resource };

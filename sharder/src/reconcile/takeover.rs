@@ -27,14 +27,22 @@ pub(super) struct Takeovers {
 }
 
 impl Takeovers {
-    /// The hold on a shard that is gone, under which a root may be taken. None, and the root comes again when there is one.
-    pub(super) fn hold(&self, ring: &Ring, shard: &str, root: &Root) -> Option<Hold> {
+    /// The hold on the shard of a root, which is gone. None, and the root comes again when there is one.
+    pub(super) fn hold(&self, ring: &Ring, root: &Root) -> Option<Hold> {
+        let shard = root.target.shard.as_deref()?;
         let hold = ring.tools.leases.hold(&ring.judge.view().ring, shard, &root.target.uid);
         if hold.is_none() {
-            self.waiting.lock().entry(shard.to_owned()).or_default().insert((root.resource, root.slot));
-            self.came.notify_one();
+            self.wait(root);
         }
         hold
+    }
+
+    /// The root comes again when there is a hold on its shard.
+    pub(super) fn wait(&self, root: &Root) {
+        if let Some(shard) = &root.target.shard {
+            self.waiting.lock().entry(shard.clone()).or_default().insert((root.resource, root.slot));
+            self.came.notify_one();
+        }
     }
 
     /// The shards that are waited for.

@@ -9,7 +9,7 @@ use super::WriteError;
 use crate::leases::{
     Leases,
     book::LeaseKey,
-    plan::{Action, Todo, acquired, released},
+    plan::{Action, Todo, acquired, released, renewed},
 };
 
 /// Acquires a Lease, by its version.
@@ -20,8 +20,8 @@ pub(super) async fn acquire(api: &Api<Lease>, todo: &Todo) -> Result<Lease, Writ
     Ok(lease)
 }
 
-/// None where nothing is in part any more, or it is too late.
-pub(super) async fn extend(
+/// None where the hold needs it no more, or it is too late.
+pub(super) async fn renew(
     api: &Api<Lease>,
     leases: &Leases,
     todo: &Todo,
@@ -29,9 +29,9 @@ pub(super) async fn extend(
 ) -> Result<Option<Lease>, WriteError> {
     // As the API server stores it.
     let now = Timestamp::from_microsecond(Timestamp::now().as_microsecond()).unwrap_or_default();
-    let mut lease = acquired(&todo.lease, now);
+    let mut lease = renewed(&todo.lease, now);
     // The watch may show it before the answer is there.
-    let asked = leases.book.lock().holds.extending(&todo.key, lease.spec.take().unwrap_or_default(), begun);
+    let asked = leases.book.lock().holds.renewing(&todo.key, lease.spec.take().unwrap_or_default(), begun);
     if asked.is_none() {
         return Ok(None);
     }
@@ -101,7 +101,7 @@ fn tell_hold(todo: &Todo, lease: &Lease) {
     let why = match todo.action {
         Action::Acquire => "it does not renew: it is dead",
         Action::Make => "it has none, and objects name it",
-        Action::Extend => "not all of some families has moved",
+        Action::Renew => "the takeover makes progress",
         _ => "it is gone, and its objects go to others",
     };
     let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);

@@ -71,10 +71,10 @@ impl Book {
     }
 
     /// A hold ends when its Lease is not as the sharder wrote it, or a shard of its name holds another one.
-    pub(super) fn end_lost_holds(&mut self) {
+    pub(super) fn end_lost_holds(&mut self, now: Moment) {
         let mut holds = std::mem::take(&mut self.holds);
         let names = self.names();
-        holds.end_unless(|key, (ring, shard), is_its| {
+        holds.end_unless(now, |key, (ring, shard), is_its| {
             let is_of_name = |seen: &Observed| seen.ring == *ring && seen.shard.as_str() == shard;
             let is_elsewhere = names.counting().any(|(_, seen)| is_of_name(seen) && seen.facts.held_by_shard);
             !is_elsewhere

@@ -12,36 +12,31 @@ use super::Name;
 pub(super) const QUIET: Duration = Duration::from_secs(1);
 /// How long a hold is kept that was never used: the objects of a shard that died have to be found first.
 pub(super) const UNUSED: Duration = Duration::from_secs(5);
+/// How often a hold is renewed at most: a shard that waits has to get its Lease in the end.
+pub(super) const MAX_RENEWALS: usize = 10;
+
 /// One Lease that is held.
 #[derive(Debug)]
 pub(in crate::leases) struct Held {
     pub(super) name: Name,
-    /// How long the shard waits.
+    /// How long the shard waits, after the acquisition and each renewal.
     pub(super) lasts: Duration,
-    /// Until when something is begun under it: the rest is for its end.
-    pub(super) begins_until: Moment,
     /// Where both are locked, this one is first.
     pub(super) term: Mutex<Term, { rank::HOLD }>,
     pub(super) usage: Mutex<Usage>,
 }
 
-/// For how long a Lease is held.
+/// For how long a Lease is held, since the acquisition or the last renewal.
 #[derive(Debug)]
 pub(super) struct Term {
     /// Before the request.
     pub(super) since: Moment,
     /// As the sharder wrote it; none where the Lease of this name is no shard's, or there can be none.
     pub(super) spec: Option<LeaseSpec>,
-    pub(super) extension: Extension,
-}
-
-/// A hold lasts once more for families of which not all has moved.
-#[derive(Debug)]
-pub(super) enum Extension {
-    NotNeeded,
-    /// It was asked for, at first at this time: the Lease is to be this.
-    Asked(Moment, LeaseSpec),
-    Done,
+    /// A renewal that was asked for, at first at this time: the Lease is to be this.
+    pub(super) asked: Option<(Moment, LeaseSpec)>,
+    /// How many there were.
+    pub(super) renewals: usize,
 }
 
 #[derive(Debug)]
@@ -49,9 +44,11 @@ pub(super) struct Usage {
     pub(super) users: usize,
     /// The families that were begun and have not moved to their end, by uid of the object.
     pub(super) in_part: BTreeSet<String>,
+    /// Whether a write was carried out in this term.
+    pub(super) has_progress: bool,
     /// Nothing is written under it any more.
     pub(super) is_over: bool,
-    /// When it was last used.
+    /// When it was last used, or renewed.
     pub(super) last: Option<Moment>,
     /// Until when writes without an answer may be carried out.
     pub(super) kept: Moment,
@@ -60,9 +57,10 @@ pub(super) struct Usage {
 impl Held {
     /// `lasts`: how long the shard waits, from any time after `since`.
     pub(in crate::leases) fn new(name: Name, spec: Option<LeaseSpec>, since: Moment, lasts: Duration) -> Self {
-        let usage = Usage { users: 0, in_part: BTreeSet::new(), is_over: false, last: None, kept: since };
-        let term = Term { since, spec, extension: Extension::NotNeeded };
-        Self { name, lasts, begins_until: since + lasts / 2, term: Mutex::new(term), usage: Mutex::new(usage) }
+        let in_part = BTreeSet::new();
+        let usage = Usage { users: 0, in_part, has_progress: false, is_over: false, last: None, kept: since };
+        let term = Term { since, spec, asked: None, renewals: 0 };
+        Self { name, lasts, term: Mutex::new(term), usage: Mutex::new(usage) }
     }
 
     /// The same where a leader before holds the Lease: it is not released early, as that one may still have a write under way.
@@ -77,11 +75,15 @@ impl Held {
         self.term.lock().since + self.lasts / 5 * 4
     }
 
+    /// Whether a family may be begun: what is begun has a third of the hold at least.
+    pub(super) fn may_begin(&self, now: Moment) -> bool {
+        self.until().since(now) >= self.lasts / 3
+    }
+
     /// Whether a family may be begun, or one that was begun be ended.
     pub(super) fn takes(&self, uid: &str, now: Moment) -> bool {
-        let (until, usage) = (self.until(), self.usage.lock());
-        let may_begin = now < self.begins_until || usage.in_part.contains(uid);
-        may_begin && !usage.is_over && now < until
+        let (may_begin, until, usage) = (self.may_begin(now), self.until(), self.usage.lock());
+        !usage.is_over && (may_begin || (now < until && usage.in_part.contains(uid)))
     }
 
     /// When it is to be released, as it is used now.
@@ -97,24 +99,23 @@ impl Held {
         usage.last.map_or(since + UNUSED, |last| last + QUIET).max(usage.kept + QUIET).min(end)
     }
 
-    /// When it is to be acquired again, as it is used now; never once it is too late for that.
-    pub(super) fn extends(&self, now: Moment) -> Option<Moment> {
+    /// When it is to be renewed: from the first third on, while there is progress. None where it is not, or it is too late.
+    pub(super) fn renews(&self, now: Moment) -> Option<Moment> {
         let is_late = now >= self.until();
         let (term, usage) = (self.term.lock(), self.usage.lock());
-        let may = term.spec.is_some() && !is_late && !matches!(term.extension, Extension::Done);
-        (may && !usage.is_over && !usage.in_part.is_empty()).then(|| term.since + self.lasts / 10 * 6)
+        let may = term.spec.is_some() && term.renewals < MAX_RENEWALS && !is_late;
+        (may && usage.has_progress && !usage.is_over).then(|| term.since + self.lasts / 3)
     }
 
-    /// Whether the Lease is as the sharder wrote it. From an extension on it lasts once more.
-    pub(super) fn is(&self, lease: &LeaseSpec) -> bool {
+    /// Whether the Lease is as the sharder wrote it. From a renewal on it lasts anew.
+    pub(super) fn is(&self, lease: &LeaseSpec, now: Moment) -> bool {
         let term = &mut *self.term.lock();
-        match &term.extension {
-            Extension::Asked(since, spec) if spec == lease => {
-                (term.since, term.spec) = (*since, Some(lease.clone()));
-                term.extension = Extension::Done;
-                true
-            }
-            Extension::NotNeeded | Extension::Asked(..) | Extension::Done => term.spec.as_ref() == Some(lease),
+        if let Some((since, spec)) = term.asked.take_if(|(_, spec)| spec == lease) {
+            (term.since, term.spec, term.renewals) = (since, Some(spec), term.renewals + 1);
+            let mut usage = self.usage.lock();
+            // What waited for it comes now.
+            (usage.has_progress, usage.last) = (false, Some(now));
         }
+        term.spec.as_ref() == Some(lease)
     }
 }

@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::cell::{Cell, RefCell};
+
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{
-    held::{QUIET, UNUSED},
+    held::{MAX_RENEWALS, QUIET, UNUSED},
     *,
 };
 use crate::{
@@ -16,6 +18,7 @@ use crate::{
         Leases,
         tests::{just_seen, lead, see, seen_for_long, stored},
     },
+    write::conflict,
 };
 
 fn path_of(namespace: &str, name: &str) -> String {
@@ -57,6 +60,16 @@ async fn hold_for(leases: &Leases, shard: &str, uid: &str) -> Option<Hold> {
 fn writes_to(api: &FakeApi, path: &str) -> usize {
     let of_path = |asked: &&crate::fixtures::Asked| asked.method != Method::GET && asked.path == *path;
     api.asked().iter().filter(of_path).count()
+}
+
+/// Whether a write may be sent under the hold; this one makes no progress.
+async fn is_open(hold: &Hold) -> bool {
+    !has_ended(&hold.carry_out(async |_| Err::<(), _>(conflict("refused"))).await.unwrap_err())
+}
+
+/// A write of the takeover is carried out.
+async fn progress(hold: &Hold) {
+    hold.carry_out(async |_| Ok(())).await.unwrap();
 }
 
 /// A Lease of the shard `x` that is known and stored as this.
@@ -108,14 +121,14 @@ async fn a_hold_has_to_end_although_it_is_used() {
     let path = known(&api, &leases, |_| {});
     let _leading = lead(&api, &leases);
     let hold = hold(&leases, "x").await.unwrap();
-    let write = async |_| Ok(());
     sleep(Duration::from_secs(15)).await;
-    hold.carry_out(write).await.unwrap();
+    assert!(is_open(&hold).await);
     sleep(Duration::from_millis(600)).await;
-    assert!(has_ended(&hold.carry_out(write).await.unwrap_err()), "a fifth less than the shard waits");
+    assert!(!is_open(&hold).await, "a fifth less than the shard waits");
     assert_eq!(spec(&api, &path), held(20, 1));
     sleep(Duration::from_secs(6)).await;
     assert_eq!(spec(&api, &path), Some((String::new(), 10, 1)));
+    assert_eq!(writes_to(&api, &path), 2, "without progress it is not renewed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -234,6 +247,45 @@ async fn a_hold_ends_as_soon_as_a_shard_of_the_name_holds_another_lease() {
     assert!(has_ended(&hold.carry_out(async |_| Ok(())).await.unwrap_err()));
 }
 
+/// A dead shard's 25,000 families, of which 64 are written at once.
+#[tokio::test(start_paused = true)]
+async fn a_takeover_pauses_only_after_ten_renewals() {
+    let (api, leases) = (FakeApi::default(), seen_for_long(&["a"]));
+    let path = known(&api, &leases, |_| {});
+    let _leading = lead(&api, &leases);
+    let ring = "example".parse().unwrap();
+    let (next, begun) = (Cell::new(0), RefCell::new(Vec::new()));
+    let family = async || {
+        while next.replace(next.get() + 1) < 25_000 {
+            let hold = loop {
+                match leases.hold(&ring, "x", "u") {
+                    None => sleep(Duration::from_millis(50)).await,
+                    Some(hold) => break hold,
+                }
+            };
+            begun.borrow_mut().push(leases.clock.now());
+            let write = async |within: Duration| {
+                assert!(2 * within >= Duration::from_secs(20) / 3, "a third of the hold at least: {within:?}");
+                sleep(Duration::from_millis(350)).await;
+                Ok(())
+            };
+            hold.carry_out(write).await.unwrap();
+        }
+    };
+    futures::future::join_all((0..64).map(|_| family())).await;
+    let begun = begun.into_inner();
+    let apart = begun.windows(2).map(|two| (two[1].since(two[0]), two[0].since(begun[0])));
+    let pauses: Vec<_> = apart.filter(|(apart, _)| *apart > Duration::from_millis(500)).collect();
+    let [(lasts, after)] = pauses[..] else { panic!("{pauses:?}") };
+    assert!(lasts >= REST && lasts < REST + 2 * QUIET, "{lasts:?}");
+    // A third each, and what may be begun in the last.
+    assert!(after > Duration::from_secs(75) && after < Duration::from_secs(77), "{after:?}");
+    sleep(QUIET * 2).await;
+    assert_eq!(spec(&api, &path), Some((String::new(), 10, 2)));
+    let renewals = writes_to(&api, &path) - 4;
+    assert!((MAX_RENEWALS..2 * MAX_RENEWALS).contains(&renewals), "{renewals}");
+}
+
 /// An object of a shard that has one child there and is taken, as far as that.
 async fn begun(leases: &Leases) -> Hold {
     let hold = hold_for(leases, "x", "in-part").await.unwrap();
@@ -243,68 +295,95 @@ async fn begun(leases: &Leases) -> Hold {
 
 /// Its shard would find it without the children that have moved, and make them once more.
 #[tokio::test(start_paused = true)]
-async fn a_hold_lasts_once_more_for_a_family_of_which_not_all_has_moved() {
+async fn a_hold_lasts_to_its_end_for_a_family_of_which_not_all_has_moved() {
     let (api, leases) = (FakeApi::default(), seen_for_long(&["a"]));
     let path = known(&api, &leases, |_| {});
     let _leading = lead(&api, &leases);
     let first = begun(&leases).await;
-    sleep(Duration::from_secs(11)).await;
-    assert_eq!(spec(&api, &path), held(20, 1));
-    assert!(has_ended(&first.begin("new").unwrap_err()), "the second half is for what was begun");
     sleep(Duration::from_secs(9)).await;
-    assert_eq!(spec(&api, &path), held(20, 2));
-    first.carry_out(async |_| Ok(())).await.unwrap();
-    first.begin("in-part").unwrap();
-    assert!(has_ended(&first.begin("new").unwrap_err()));
+    first.begin("new").unwrap();
+    first.end("new");
+    sleep(Duration::from_secs(1)).await;
+    assert!(has_ended(&first.begin("new").unwrap_err()), "less than a third is left");
+    assert!(is_open(&first).await);
     drop(first);
     assert!(hold_for(&leases, "x", "in-part").await.is_some(), "one that has failed comes again");
-    sleep(Duration::from_secs(10)).await;
-    assert_eq!(spec(&api, &path), held(20, 2), "it still waits for that one");
-    sleep(Duration::from_secs(4)).await;
-    assert_eq!(spec(&api, &path), Some((String::new(), 10, 2)), "no third time");
+    sleep(Duration::from_secs(9)).await;
+    assert_eq!(spec(&api, &path), held(20, 1), "it still waits for that one");
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(spec(&api, &path), Some((String::new(), 10, 1)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_that_lasts_once_more_is_released_when_its_families_have_moved() {
+async fn a_hold_that_was_renewed_is_released_when_its_families_have_moved() {
     let (api, leases) = (FakeApi::default(), seen_for_long(&["a"]));
     let path = known(&api, &leases, |_| {});
     let _leading = lead(&api, &leases);
     let hold = begun(&leases).await;
-    sleep(Duration::from_secs(15)).await;
-    assert_eq!(spec(&api, &path), held(20, 2));
+    progress(&hold).await;
+    sleep(Duration::from_secs(6)).await;
+    assert_eq!(writes_to(&api, &path), 1, "not before its first third is over");
+    sleep(Duration::from_secs(5)).await;
+    hold.begin("another").unwrap();
+    assert_eq!((spec(&api, &path), writes_to(&api, &path)), (held(20, 1), 2), "it was renewed");
+    hold.end("another");
     hold.end("in-part");
     drop(hold);
     sleep(QUIET * 2).await;
-    assert_eq!(spec(&api, &path), Some((String::new(), 10, 2)));
+    assert_eq!(spec(&api, &path), Some((String::new(), 10, 1)));
+    let released = leases.clock.now();
+    assert!(hold_for(&leases, "x", "new").await.is_some());
+    assert!(leases.clock.now().since(released) < REST / 2, "it had not run out, so the Lease needs no rest");
 }
 
 /// What the watch shows of it comes first, as it may.
 #[tokio::test(start_paused = true)]
-async fn a_hold_stands_while_its_extension_has_no_answer_yet() {
+async fn a_renewal_counts_once_it_is_seen_from_before_its_request() {
+    for is_stored in [true, false] {
+        let (api, leases) = (FakeApi::default(), seen_for_long(&["a"]));
+        let path = known(&api, &leases, |_| {});
+        let _leading = lead(&api, &leases);
+        let hold = hold(&leases, "x").await.unwrap();
+        progress(&hold).await;
+        let of_path = path.clone();
+        api.intercept(move |asked, objects| {
+            let renews = asked.method == Method::PUT && asked.path == of_path;
+            renews.then(|| {
+                if is_stored {
+                    let mut lease = asked.body.clone();
+                    lease["metadata"]["resourceVersion"] = json!("9999");
+                    objects.insert(of_path.clone(), lease);
+                }
+                StatusCode::INTERNAL_SERVER_ERROR
+            })
+        });
+        // It was asked for at 7 s, or a moment before.
+        sleep(Duration::from_secs(12)).await;
+        if is_stored {
+            see(&leases, &api.get(&path).unwrap());
+        }
+        sleep(Duration::from_millis(3_500)).await;
+        assert_eq!(is_open(&hold).await, is_stored);
+        sleep(Duration::from_millis(8_500)).await;
+        assert!(!is_open(&hold).await);
+    }
+}
+
+/// The watch is late, and the shard has its Lease again.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_takes_no_lease_from_a_shard() {
     let (api, leases) = (FakeApi::default(), seen_for_long(&["a"]));
     let path = known(&api, &leases, |_| {});
     let _leading = lead(&api, &leases);
-    let hold = begun(&leases).await;
-    let unanswered = api.clone();
-    let of_path = path.clone();
-    api.intercept(move |asked, objects| {
-        let extends = asked.method == Method::PUT && asked.path == of_path;
-        extends.then(|| {
-            let mut lease = asked.body.clone();
-            lease["metadata"]["resourceVersion"] = json!("9999");
-            objects.insert(of_path.clone(), lease);
-            StatusCode::INTERNAL_SERVER_ERROR
-        })
-    });
-    sleep(Duration::from_millis(12_500)).await;
-    assert_eq!(spec(&unanswered, &path), held(20, 2));
-    see(&leases, &api.get(&path).unwrap());
-    hold.carry_out(async |_| Ok(())).await.unwrap();
-    let mut anothers = api.get(&path).unwrap();
-    anothers["spec"]["holderIdentity"] = json!("x");
-    anothers["metadata"]["resourceVersion"] = json!("10000");
-    see(&leases, &anothers);
-    assert!(has_ended(&hold.carry_out(async |_| Ok(())).await.unwrap_err()));
+    let hold = hold(&leases, "x").await.unwrap();
+    progress(&hold).await;
+    let mut lease = api.get(&path).unwrap();
+    lease["spec"]["holderIdentity"] = json!("x");
+    lease["metadata"]["resourceVersion"] = json!("9999");
+    api.put(&path, lease);
+    sleep(Duration::from_secs(7)).await;
+    assert!(!is_open(&hold).await);
+    assert_eq!(spec(&api, &path).unwrap().0, "x");
 }
 
 /// What left the ring has to lose its labels all the same.
@@ -340,11 +419,10 @@ async fn a_hold_counts_from_before_its_request() {
     let _leading = lead(&api, &leases);
     let asked = leases.clock.now();
     let hold = hold(&leases, "x").await.unwrap();
-    let write = async |_| Ok(());
     sleep(Duration::from_secs(15).saturating_sub(leases.clock.now().since(asked))).await;
-    hold.carry_out(write).await.unwrap();
+    assert!(is_open(&hold).await);
     sleep(Duration::from_millis(600)).await;
-    assert!(has_ended(&hold.carry_out(write).await.unwrap_err()));
+    assert!(!is_open(&hold).await);
 }
 
 /// A shard that waits takes it then.
@@ -373,6 +451,6 @@ fn a_hold_is_used_and_looked_at_by_several_threads() {
         Held::new(("example".parse().unwrap(), "x".to_owned()), None, Moment::default(), Duration::from_secs(1_000));
     std::thread::scope(|threads| {
         threads.spawn(|| (0..300_000).for_each(|_| _ = held.takes("u", Moment::default())));
-        threads.spawn(|| (0..300_000).for_each(|_| _ = (held.ends(), held.extends(Moment::default()))));
+        threads.spawn(|| (0..300_000).for_each(|_| _ = (held.ends(), held.renews(Moment::default()))));
     });
 }

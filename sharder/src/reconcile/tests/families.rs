@@ -1,8 +1,12 @@
 //! Objects get shards, and children are there before their owners.
 
+use std::collections::BTreeMap;
+
 use http::StatusCode;
+use tokio::time::Instant;
 
 use super::*;
+use crate::lock::Mutex;
 
 #[tokio::test(start_paused = true)]
 async fn a_new_object_gets_its_home_and_its_children_come_first() {
@@ -82,6 +86,34 @@ async fn a_family_whose_child_was_written_needs_no_list() {
     assert_eq!(world.shard(CONFIG_MAPS, &name).as_deref(), Some("a"));
     assert_eq!(world.lists(), before);
     assert_eq!(world.written(), [&*name, "child", &name], "drain, child, owner");
+}
+
+/// The API server's answers say how many that are.
+#[tokio::test(start_paused = true)]
+async fn the_children_of_a_large_family_use_all_permits() {
+    let mut world = World::new();
+    let name = world.name("a", 0);
+    world.put(CONFIG_MAPS, &name, Some("b"));
+    for child in 0..700 {
+        world.put_child(&format!("child-{child}"), &name, Some("b"));
+    }
+    world.begin().await;
+    // What is written together is answered together.
+    world.api.slow_writes(MOMENT);
+    let answered = Arc::new(Mutex::<BTreeMap<_, usize>>::new(BTreeMap::new()));
+    let (of_children, at) = (path(SECRETS, ""), answered.clone());
+    world.api.intercept(move |asked, _| {
+        if asked.method == Method::PATCH && asked.path.starts_with(&of_children) {
+            *at.lock().entry(Instant::now()).or_default() += 1;
+        }
+        None
+    });
+    world.acknowledge(&name).await;
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.shard(CONFIG_MAPS, &name).as_deref(), Some("a"));
+    let at_once: Vec<_> = answered.lock().values().copied().collect();
+    assert_eq!((at_once[0], at_once.iter().sum()), (8, 700));
+    assert!(at_once.iter().max() > Some(&35), "{at_once:?}");
 }
 
 #[tokio::test(start_paused = true)]

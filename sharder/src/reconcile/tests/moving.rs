@@ -69,6 +69,8 @@ async fn what_a_shard_that_is_gone_has_left_is_taken_under_the_hold_on_its_lease
     assert_eq!(world.written(), ["child", &name]);
     let bounded = world.asked(|asked| asked.method == Method::PATCH && asked.query.contains("timeout="));
     assert_eq!(bounded.len(), 2, "the API server gives up before the hold ends");
+    let is_whole = |asked: &&Asked| !asked.accept.contains("as=PartialObjectMetadata");
+    assert_eq!(bounded.iter().filter(is_whole).count(), 0, "an object may be large, and its metadata are enough");
 }
 
 #[tokio::test(start_paused = true)]
