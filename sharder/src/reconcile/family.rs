@@ -96,9 +96,9 @@ async fn reconcile(ring: &Ring, slot: Slot, seen: Seen, priority: Priority) -> O
     let place = (seen.namespace.as_deref(), &*seen.name);
     if seen.selected == Selected::Unknown {
         let selector = &ring.judge.view().namespaces;
-        return match ring.tools.namespaces.selects(selector, place.0).await {
+        return match ring.tools.namespaces.selects(selector, &seen.selected_by).await {
             Ok(selected) => {
-                ring.index.select(place.0.unwrap_or_default(), Some(selected));
+                ring.index.select(&seen.selected_by, Some(selected));
                 Outcome::Ok
             }
             Err(error) => {
@@ -155,7 +155,7 @@ async fn carry_out(ring: &Ring, root: Root, action: Action<ShardName>, priority:
             Ok(())
         }
         Action::Drain { .. } => {
-            ring.judge.rebalances.add(root.slot, Priority::Rebalance);
+            ring.judge.rebalance((root.resource, root.slot));
             Ok(())
         }
         Action::Overdue => {
