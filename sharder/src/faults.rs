@@ -24,20 +24,17 @@ const SENTENCES: Duration = Duration::from_secs(10);
 /// A part of the work on a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Task {
-    /// The watch on its objects.
-    Watch,
     /// Giving objects a shard, children first.
     Assign,
     /// Asking shards to release objects.
     Drain,
-    /// The watch on what they control, and labels on what follows none of them.
+    /// Labels on what follows none of them.
     Children,
 }
 
 impl fmt::Display for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Watch => "can't be watched",
             Self::Assign => "can't be assigned",
             Self::Drain => "can't be drained",
             Self::Children => "can't take their children along",
@@ -53,7 +50,19 @@ type Refused = BTreeMap<(GroupResource, Task), (String, Instant)>;
 pub(crate) struct Faults {
     /// A refusal of each task, of which each object may have its own words: another one is told after a while.
     tasks: watch::Sender<Refused>,
+    /// What can't be listed or watched, by the main resource that it belongs to and its own name.
+    unwatched: Arc<Mutex<BTreeMap<(GroupResource, GroupResource), Unwatched>>>,
     objects: Arc<Mutex<Objects, { rank::FAULTS }>>,
+}
+
+/// Why a resource can't be listed or watched.
+struct Unwatched {
+    why: String,
+    /// When this was said first.
+    said: Instant,
+    since: Instant,
+    /// Whether it will not pass by itself.
+    lasts: bool,
 }
 
 /// The objects that are refused.
@@ -66,13 +75,6 @@ struct Objects {
 }
 
 impl Faults {
-    /// The task failed.
-    pub(crate) fn failed(&self, resource: &GroupResource, task: Task, error: &kube::Error) {
-        if lasts(error) {
-            self.refused(resource, task, error);
-        }
-    }
-
     /// The task was refused for good.
     pub(crate) fn refused(&self, resource: &GroupResource, task: Task, error: &kube::Error) {
         self.tasks.send_if_modified(|refused| {
@@ -90,8 +92,46 @@ impl Faults {
         self.tasks.send_if_modified(|refused| refused.remove(&(resource.clone(), task)).is_some());
     }
 
+    /// A resource of this family can't be listed or watched: told at once if that lasts, and after [`refusals::LASTS`] in any case.
+    pub(crate) fn unwatched(&self, (family, resource): (&GroupResource, &GroupResource), error: &kube::Error) {
+        let now = Instant::now();
+        {
+            let all = &mut *self.unwatched.lock();
+            let new = || Unwatched { why: explain(error), said: now, since: now, lasts: false };
+            let known = all.entry((family.clone(), resource.clone())).or_insert_with(new);
+            if now - known.said >= SENTENCES {
+                (known.why, known.said) = (explain(error), now);
+            }
+            known.lasts = lasts(error);
+        }
+        self.tasks.send_modify(|_| {});
+    }
+
+    /// It is watched.
+    pub(crate) fn watched(&self, (family, resource): (&GroupResource, &GroupResource)) {
+        if self.unwatched.lock().remove(&(family.clone(), resource.clone())).is_some() {
+            self.tasks.send_modify(|_| {});
+        }
+    }
+
+    fn of_watches(&self, snapshot: &Snapshot) -> Vec<String> {
+        let unwatched = self.unwatched.lock();
+        let told = unwatched.iter().filter(|((family, _), it)| {
+            snapshot.main(family).is_some() && (it.lasts || it.since.elapsed() >= refusals::LASTS)
+        });
+        let sentence =
+            |((family, resource), it): (&(GroupResource, GroupResource), &Unwatched)| match family == resource {
+                true => format!("objects of '{resource}' can't be watched: {}", it.why),
+                false => {
+                    format!("objects of '{resource}', which those of '{family}' control, can't be watched: {}", it.why)
+                }
+            };
+        told.map(sentence).collect()
+    }
+
     /// There is nothing to do.
     pub(crate) fn clear(&self) {
+        self.unwatched.lock().clear();
         self.objects.lock().of.clear();
         self.tasks.send_if_modified(|refused| !std::mem::take(refused).is_empty());
     }
@@ -115,7 +155,7 @@ impl Faults {
         let of_objects = |task: Task| matches!(task, Task::Assign | Task::Drain);
         let ours = ours.filter(|((resource, task), _)| !of_objects(*task) || !objects.contains_key(resource));
         let ours = ours.map(|((resource, task), (fault, _))| format!("objects of '{resource}' {task}: {fault}"));
-        ours.chain(objects.values().cloned()).collect()
+        self.of_watches(snapshot).into_iter().chain(ours).chain(objects.values().cloned()).collect()
     }
 
     fn of_objects(&self, snapshot: &Snapshot) -> BTreeMap<GroupResource, String> {
@@ -140,8 +180,8 @@ impl Faults {
         of.find_map(|(main, objects)| {
             let (target, why) = objects.take_untold()?;
             let reference = ObjectReference {
-                api_version: Some(main.resource.api.api_version.clone()),
-                kind: Some(main.resource.api.kind.clone()),
+                api_version: Some(main.resource.api().api_version),
+                kind: Some(main.resource.kind.clone()),
                 namespace: target.namespace,
                 name: Some(target.name),
                 uid: Some(target.uid),
@@ -178,28 +218,44 @@ mod tests {
         let gone = GroupResource { group: "x.y".into(), resource: "things".into() };
         let mut changes = faults.changes();
         for code in [409, 410, 422, 429, 500, 503] {
-            faults.failed(main, Task::Assign, &error(code));
+            assert!(!lasts(&error(code)), "it passes by itself");
         }
-        assert_eq!(
-            (faults.of(&snapshot), changes.has_changed().ok()),
-            (vec![], Some(false)),
-            "they pass by themselves"
-        );
-        faults.failed(main, Task::Watch, &error(403));
-        faults.failed(&gone, Task::Watch, &error(403));
-        assert_eq!(faults.of(&snapshot), ["objects of 'configmaps' can't be watched: missing permission: no"]);
+        faults.refused(main, Task::Drain, &error(403));
+        faults.refused(&gone, Task::Drain, &error(403));
+        assert_eq!(faults.of(&snapshot), ["objects of 'configmaps' can't be drained: missing permission: no"]);
         changes.borrow_and_update();
-        faults.failed(main, Task::Watch, &error(403));
+        faults.refused(main, Task::Drain, &error(403));
         faults.works(main, Task::Assign);
         assert_eq!(changes.has_changed().ok(), Some(false));
         let other = kube::Error::Api(Status::failure("neither", "Reason").with_code(403).boxed());
-        faults.failed(main, Task::Watch, &other);
+        faults.refused(main, Task::Drain, &other);
         assert_eq!(changes.has_changed().ok(), Some(false), "a status for each object that is refused");
         advance(SENTENCES).await;
-        faults.failed(main, Task::Watch, &other);
-        assert_eq!(faults.of(&snapshot), ["objects of 'configmaps' can't be watched: missing permission: neither"]);
+        faults.refused(main, Task::Drain, &other);
+        assert_eq!(faults.of(&snapshot), ["objects of 'configmaps' can't be drained: missing permission: neither"]);
         changes.borrow_and_update();
-        faults.works(main, Task::Watch);
+        faults.works(main, Task::Drain);
         assert_eq!((faults.of(&snapshot), changes.has_changed().ok()), (vec![], Some(true)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn resource_that_can_not_be_watched_is_named_at_once_or_after_a_minute() {
+        let (faults, snapshot) = (Faults::default(), snapshot());
+        let main = &snapshot.mains[0];
+        let (family, child) = (&main.resource.id, &main.controlled[0].id);
+        faults.unwatched((family, child), &error(500));
+        faults.unwatched((family, family), &error(403));
+        let of_main = "objects of 'configmaps' can't be watched: missing permission: no";
+        assert_eq!(faults.of(&snapshot), [of_main]);
+        advance(refusals::LASTS).await;
+        faults.unwatched((family, child), &error(500));
+        faults.watched((family, family));
+        let told = faults.of(&snapshot).join("; ");
+        assert!(
+            told.starts_with("objects of 'secrets', which those of 'configmaps' control, can't be watched: "),
+            "{told}"
+        );
+        faults.watched((family, child));
+        assert_eq!(faults.of(&snapshot), [""; 0]);
     }
 }

@@ -84,6 +84,7 @@ impl Kind {
         let kind = |(at, resource): (usize, &&Arc<Resource>)| {
             let families = ring.mains.iter().filter(|main| main.controlled.contains(resource));
             let above = families.flat_map(|main| std::iter::once(&main.resource).chain(&main.controlled));
+            let above = above.filter(|controller| resource.may_follow(controller));
             Self {
                 resource: Arc::clone(resource),
                 is_root: at < roots,
@@ -94,6 +95,11 @@ impl Kind {
             }
         };
         resources.iter().enumerate().take(usize::from(u8::MAX)).map(kind).collect()
+    }
+
+    /// Whether one of both may control the other, or they are the same.
+    pub(crate) fn is_akin((id, kind): (ResourceId, &Self), (other, of): (ResourceId, &Self)) -> bool {
+        id == other || kind.controllers.contains(&other) || of.controllers.contains(&id)
     }
 
     /// Whether `controller` may turn out to be of the ring.

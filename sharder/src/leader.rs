@@ -32,6 +32,7 @@ use crate::{
     reconcile::{Known, distribute},
     rings::{self, ClientConfig, Support, Told, Trust, reconcile},
     snapshot::{Snapshot, Snapshots},
+    webhook::Creates,
     writes::AllWrites,
 };
 
@@ -50,6 +51,8 @@ pub(crate) struct Leader {
     pub(crate) metrics: Metrics,
     /// Where its tasks show that they are polled.
     pub(crate) heartbeats: Heartbeats,
+    /// Whether what the webhook labels comes to be.
+    pub(crate) creates: Creates,
     pub(crate) snapshots: watch::Receiver<Option<Arc<Snapshots>>>,
     pub(crate) client_config: Arc<ClientConfig>,
     /// Who vouches for the webhook's certificate.
@@ -238,6 +241,7 @@ impl Leader {
             leftovers: leftovers.clone(),
             fences: self.fences.clone(),
             known: known.clone(),
+            creates: self.creates.clone(),
             reach: self.reach.clone(),
             modes: self.modes.clone(),
             asked: asked.clone(),

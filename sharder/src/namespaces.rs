@@ -73,11 +73,10 @@ impl Namespaces {
         Some(selector.matches(&self.labels(namespace)?))
     }
 
-    /// Whether objects in `namespace` are selected; those without a namespace are.
+    /// Whether objects in `namespace` are selected.
     ///
     /// An object may be seen before its new namespace is, so an unknown namespace is asked for.
-    pub(crate) async fn selects(&self, selector: &Selector, namespace: Option<&str>) -> Result<bool, kube::Error> {
-        let Some(namespace) = namespace else { return Ok(true) };
+    pub(crate) async fn selects(&self, selector: &Selector, namespace: &str) -> Result<bool, kube::Error> {
         if let Some(known) = self.labels(namespace) {
             return Ok(selector.matches(&known));
         }

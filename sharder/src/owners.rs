@@ -42,7 +42,9 @@ pub(crate) async fn read(
     reference: &OwnerReference,
     namespace: Option<&str>,
 ) -> Result<Option<Object>, kube::Error> {
-    let found = resource.objects(client, namespace).get_opt(&reference.name).await?;
+    let api = resource.api();
+    let found = resource.objects_as(&api, client, namespace).get_opt(&reference.name).await;
+    let found = resource.answered(&api, found)?;
     // One of the same name and another uid is another object.
     Ok(found.filter(|found| found.metadata.uid.as_deref() == Some(&reference.uid)))
 }
@@ -99,7 +101,8 @@ mod tests {
         let key = PartitionKey::of("apps", "Deployment", "default", "web").point();
         assert_eq!(placed(apps(), "apps/v1", "default"), key);
         assert_eq!(placed(apps(), "apps/v1beta1", "default"), key);
-        let global = Resource { namespaced: false, ..(*resource("", "Deployment", "deployments")).clone() };
+        let namespaced = resource("", "Deployment", "deployments");
+        let global = Resource::new(namespaced.id.clone(), namespaced.api(), false);
         let expected = PartitionKey::of("", "Deployment", "", "web");
         assert_eq!(expected.as_str(), "/Deployment//web");
         assert_eq!(placed(Arc::new(global), "v1", "default"), expected.point());

@@ -131,7 +131,7 @@ async fn follow(ring: &Ring, latest: &mut watch::Receiver<Arc<Snapshot>>, begun:
             && new.among_the_same(&before);
         ring.judge.look_from(new);
         if !is_alike {
-            ring.sort_all();
+            ring.sort(|_| true);
         }
     }
 }

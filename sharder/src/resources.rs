@@ -8,20 +8,26 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt, stream};
+use futures::{StreamExt, future::join_all, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{
     Api, Client,
+    api::ListParams,
     discovery::{ApiResource, verbs},
 };
 use ringside_ring::{PartitionKey, PlacedBy, Ring, cluster_ring::GroupResource, partition::group_of};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 
 mod definitions;
 mod object;
+mod versions;
 
 pub(crate) use object::Object;
-use ringside_runtime::discovery::{self, LookUpError, Served};
+use ringside_runtime::{
+    discovery::{self, LookUpError, Served},
+    explain::{code, explain},
+};
+use versions::Versions;
 
 use crate::rings::Rings;
 
@@ -33,30 +39,118 @@ const SOON: Duration = Duration::from_secs(1);
 const LOOKS: usize = 5;
 /// Groups asked at once.
 const PARALLEL_GROUPS: usize = 4;
+/// How long a version may take to show one object, and how soon one that did not is tried again.
+const TRY: Duration = Duration::from_secs(5);
+const TRY_AGAIN: Duration = Duration::from_secs(15);
 
-/// A resource that the API server serves.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A resource that the API server serves. It is the same one in whatever version.
 pub(crate) struct Resource {
     /// Its name in the ring.
     pub(crate) id: GroupResource,
-    /// Its kind and version.
-    pub(crate) api: ApiResource,
+    pub(crate) kind: String,
     /// Whether its objects live in namespaces.
     pub(crate) namespaced: bool,
+    versions: Versions,
+}
+
+impl PartialEq for Resource {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.id, &self.kind, self.namespaced) == (&other.id, &other.kind, other.namespaced)
+    }
+}
+
+impl Eq for Resource {}
+
+impl fmt::Debug for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}, namespaced: {})", self.id, self.kind, self.namespaced)
+    }
 }
 
 impl Resource {
+    /// A resource that is served in one version.
+    pub(crate) fn new(id: GroupResource, api: ApiResource, namespaced: bool) -> Self {
+        Self { id, kind: api.kind.clone(), namespaced, versions: Versions::new(vec![api]) }
+    }
+
+    /// Group, version, kind and plural name as they are asked for.
+    pub(crate) fn api(&self) -> ApiResource {
+        self.versions.used()
+    }
+
+    /// It is served in this version too.
+    #[cfg(test)]
+    pub(crate) fn also_serve(&self, version: &str) {
+        let used = self.api();
+        let (api_version, version) = (format!("{}/{version}", used.group), version.to_owned());
+        self.versions.serve(&[used.clone(), ApiResource { api_version, version, ..used }]);
+    }
+
     /// The objects in `namespace`, or all of them.
     pub(crate) fn objects(&self, client: &Client, namespace: Option<&str>) -> Api<Object> {
+        self.objects_as(&self.api(), client, namespace)
+    }
+
+    /// The same in this version. What comes of it is told to [`Self::answered`].
+    pub(crate) fn objects_as(&self, api: &ApiResource, client: &Client, namespace: Option<&str>) -> Api<Object> {
         match namespace.filter(|_| self.namespaced) {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &self.api),
-            None => Api::all_with(client.clone(), &self.api),
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, api),
+            None => Api::all_with(client.clone(), api),
         }
+    }
+
+    /// A request in this version had this outcome: after a fault of the server, another version is asked for.
+    pub(crate) fn answered<T>(&self, api: &ApiResource, outcome: Result<T, kube::Error>) -> Result<T, kube::Error> {
+        outcome.inspect_err(|error| self.failed(api, error))
+    }
+
+    /// The same of one that failed.
+    pub(crate) fn failed(&self, api: &ApiResource, error: &kube::Error) {
+        if code(error).is_none_or(|code| code >= 500) {
+            self.versions.leave(&api.version);
+        }
+    }
+
+    /// Versions that can't be listed, as sentences.
+    pub(crate) fn version_faults(&self) -> impl Iterator<Item = String> {
+        let (id, used) = (self.id.clone(), self.api().version);
+        self.versions.faults().into_iter().map(move |(version, why)| {
+            format!(
+                "resource '{id}' can't be listed as '{version}', so the sharder asks for '{used}': {why}; \
+                 mend its conversion webhook, or serve '{version}' no longer"
+            )
+        })
+    }
+
+    /// Lists it in the versions in which it is not asked for otherwise; returns whether there is something to tell.
+    async fn try_versions(&self, client: &Client) -> bool {
+        let tries = self.versions.others().into_iter().map(|api| async move {
+            let objects = self.objects_as(&api, client, None);
+            let one = ListParams::default().limit(1);
+            let why = match timeout(TRY, objects.list(&one)).await {
+                Ok(Ok(_)) => return None,
+                Ok(Err(error)) => explain(&error),
+                Err(_) => format!("no answer within {} s", TRY.as_secs()),
+            };
+            Some((api.version, why))
+        });
+        let failed = join_all(tries).await.into_iter().flatten().collect();
+        self.versions.tried(failed)
     }
 
     /// Whether this is the resource of the object that a reference points to.
     pub(crate) fn is_named_by(&self, reference: &OwnerReference) -> bool {
-        group_of(&reference.api_version) == self.id.group && reference.kind == self.api.kind
+        group_of(&reference.api_version) == self.id.group && reference.kind == self.kind
+    }
+
+    /// Whether its objects can have a controller of this resource: one with a namespace controls nothing outside of that.
+    pub(crate) fn may_follow(&self, controller: &Self) -> bool {
+        self.namespaced || !controller.namespaced
+    }
+
+    /// The namespace by whose labels an object of this name is selected. A Namespace is by its own, as in the API server.
+    pub(crate) fn selected_by<'a>(&self, namespace: Option<&'a str>, name: Option<&'a str>) -> Option<&'a str> {
+        if is_namespaces(&self.id) { name } else { namespace }
     }
 
     /// Whether a webhook may convert its objects: it is a custom resource, whose group has a dot.
@@ -67,9 +161,14 @@ impl Resource {
     /// The partition key of an object of this resource, of which all are placed by this.
     pub(crate) fn key(&self, object: &ObjectMeta, by: &PlacedBy) -> PartitionKey {
         let [namespace, name] = [&object.namespace, &object.name].map(|text| text.as_deref().unwrap_or_default());
-        let usual = PartitionKey::of(&self.id.group, &self.api.kind, namespace, name);
+        let usual = PartitionKey::of(&self.id.group, &self.kind, namespace, name);
         by.key(usual, namespace, object.labels.as_ref(), object.annotations.as_ref())
     }
+}
+
+/// Whether Namespaces are the objects of this resource.
+pub(crate) fn is_namespaces(id: &GroupResource) -> bool {
+    id.group.is_empty() && id.resource == "namespaces"
 }
 
 /// Why a resource of a ring can't be worked with.
@@ -113,9 +212,6 @@ pub(crate) async fn follow(
         let known = catalog.borrow().clone();
         let found = look_up(&client, &names, &known).await;
         let complete = found.values().all(Result::is_ok);
-        let pause = [(soon > 0, SOON), (!complete, RETRY)].into_iter().find(|(applies, _)| *applies);
-        let pause = pause.map_or(period, |(_, pause)| pause);
-        soon = soon.saturating_sub(1);
         catalog.send_if_modified(|known| {
             let changed = **known != found;
             if changed {
@@ -123,6 +219,15 @@ pub(crate) async fn follow(
             }
             changed
         });
+        let all = catalog.borrow().clone();
+        let served = || all.values().flatten();
+        if join_all(served().map(|resource| resource.try_versions(&client))).await.contains(&true) {
+            catalog.send_modify(|_| {});
+        }
+        let is_failing = served().any(|resource| resource.versions.are_failing());
+        let pauses = [(soon > 0, SOON), (!complete, RETRY), (is_failing, TRY_AGAIN)];
+        let pause = pauses.into_iter().find(|(applies, _)| *applies).map_or(period, |(_, pause)| pause);
+        soon = soon.saturating_sub(1);
         let next = tokio::time::sleep(pause);
         tokio::pin!(next);
         loop {
@@ -172,8 +277,9 @@ pub(crate) async fn look_up(client: &Client, names: &BTreeSet<GroupResource>, kn
         .await;
     let entry = |name: &GroupResource| {
         let group = groups.get(&name.group).ok_or_else(|| LookUpError::NotServed(name.clone()));
-        match group.and_then(|found| found.as_ref().map_err(Clone::clone)).and_then(|group| group.find(name)) {
-            Ok(served) => usable(name, served),
+        let group = group.and_then(|found| found.as_ref().map_err(Clone::clone));
+        match group.and_then(|group| group.in_each_version(name)) {
+            Ok(served) => usable(name, served, known.get(name)),
             Err(LookUpError::NotServed(_)) => Err(Unusable::NotServed),
             // A failing aggregated API server must not take away what is known to exist.
             Err(error @ LookUpError::NoAnswer(_)) => match known.get(name) {
@@ -185,9 +291,25 @@ pub(crate) async fn look_up(client: &Client, names: &BTreeSet<GroupResource>, kn
     names.iter().map(|name| (name.clone(), entry(name))).collect()
 }
 
-fn usable(name: &GroupResource, served: Served) -> Result<Arc<Resource>, Unusable> {
-    if !served.supports(&[verbs::LIST, verbs::WATCH, verbs::PATCH]) {
-        return Err(Unusable::Verbs);
-    }
-    Ok(Arc::new(Resource { id: name.clone(), api: served.api, namespaced: served.namespaced }))
+/// The resource in the versions that can be used. One that was `known` stays the same, with the version that it is asked for in.
+fn usable(
+    name: &GroupResource,
+    mut served: Vec<Served>,
+    known: Option<&Result<Arc<Resource>, Unusable>>,
+) -> Result<Arc<Resource>, Unusable> {
+    served.retain(|served| served.supports(&[verbs::LIST, verbs::WATCH, verbs::PATCH]));
+    let first = served.first().ok_or(Unusable::Verbs)?;
+    let new = Resource::new(name.clone(), first.api.clone(), first.namespaced);
+    let resource = match known {
+        Some(Ok(known)) if **known == new => known.clone(),
+        _ => Arc::new(new),
+    };
+    // Those of one definition have kind and scope in common.
+    served.retain(|served| (&served.api.kind, served.namespaced) == (&resource.kind, resource.namespaced));
+    let apis: Vec<_> = served.into_iter().map(|served| served.api).collect();
+    resource.versions.serve(&apis);
+    Ok(resource)
 }
+
+#[cfg(test)]
+mod tests;

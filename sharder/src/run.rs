@@ -30,7 +30,7 @@ use crate::{
     probe::{Verdicts, WebhookModes},
     rings::{ClientConfig, Trust},
     webhook::{
-        Injector, Room, ServingIdentity,
+        Creates, Injector, Room, ServingIdentity,
         certificates::{self, Lifetimes, follow_files, server_names},
         reviewer::Reviewer,
         server::{ENDS_WITHIN, serve},
@@ -120,6 +120,7 @@ fn start(
 
     let observed = observe(tasks, &config, (&clients, clock), &metrics, synced, shutdown);
     let identity = ServingIdentity::measured(metrics.clone());
+    let creates = Creates::default();
     let reviewer = Reviewer {
         client: clients.requests.clone(),
         leases: observed.leases.clone(),
@@ -127,6 +128,7 @@ fn start(
         metrics: metrics.clone(),
         room: Room::default(),
         owners: Arc::default(),
+        creates: creates.clone(),
         injector: config
             .injector
             .as_ref()
@@ -134,7 +136,7 @@ fn start(
     };
     tasks.spawn("the webhook", serve(webhook, identity.acceptor()?, reviewer, shutdown.clone()));
     let trust = keep_certificate(tasks, &config, &clients.requests, (identity, certified), shutdown);
-    let setup = Setup { config, clients, writes, metrics, heartbeats, observed, trust };
+    let setup = Setup { config, clients, writes, metrics, heartbeats, creates, observed, trust };
     tasks.spawn("the leader", setup.lead(shutdown.clone()));
     Ok(())
 }
@@ -176,6 +178,7 @@ struct Setup {
     writes: AllWrites,
     metrics: Metrics,
     heartbeats: Heartbeats,
+    creates: Creates,
     observed: Observed,
     trust: watch::Receiver<Option<Trust>>,
 }
@@ -183,7 +186,7 @@ struct Setup {
 impl Setup {
     /// Waits for the first snapshots, then runs for leadership: a leader without them could do nothing.
     async fn lead(self, shutdown: Shutdown) -> Result<(), Infallible> {
-        let Self { config, clients, writes, metrics, heartbeats, observed, trust } = self;
+        let Self { config, clients, writes, metrics, heartbeats, creates, observed, trust } = self;
         let mut snapshots = observed.snapshots.clone();
         let seen = async {
             // Fails only when the process ends.
@@ -220,6 +223,7 @@ impl Setup {
             writes,
             metrics,
             heartbeats,
+            creates,
             snapshots: observed.snapshots,
             client_config: Arc::new(client_config),
             trust,

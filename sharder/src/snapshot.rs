@@ -265,11 +265,16 @@ impl Snapshot {
         self.mains.iter().find(|main| main.resource.id == *name)
     }
 
+    /// The resource of this name, a main or a controlled one.
+    pub(crate) fn resource(&self, name: &GroupResource) -> Option<&Arc<Resource>> {
+        let mut all = self.mains.iter().flat_map(|main| std::iter::once(&main.resource).chain(&main.controlled));
+        all.find(|resource| resource.id == *name)
+    }
+
     /// What stands above a `child` that `controller` controls; none when that is nobody of the ring.
     pub(crate) fn above(&self, child: &GroupResource, controller: &OwnerReference) -> Option<Above<'_>> {
-        let mains = || self.mains.iter().filter(|main| main.controls(child));
-        let owner = mains().find(|main| main.resource.is_named_by(controller)).map(Above::Owner);
-        owner.or_else(|| mains().find_map(|main| main.link(controller)).map(Above::Link))
+        let above = || self.mains.iter().filter_map(|main| main.above(child, controller));
+        above().find(|above| matches!(above, Above::Owner(_))).or_else(|| above().next())
     }
 
     /// Whether `controller` may be of a resource of the ring that is not served, or could not be looked up. An API server that

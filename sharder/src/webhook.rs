@@ -1,12 +1,13 @@
 //! The admission webhook: objects get their shard in the write that creates them, and keep it in writes that would drop it.
 //!
 //! Every replica answers it. [`server`] speaks TLS and HTTP on so many [`connections`], [`body`] and [`request`] read what is asked, also where it is
-//! odd ([`lenient`]), [`reviewer`] and [`review`] decide by what [`owner_reads`] finds, [`injector`] adds the proxy to pods, [`certificates`] and [`identity`] see to the certificate, [`farewell`] to the
+//! odd ([`lenient`]), [`reviewer`] and [`review`] decide by what [`owner_reads`] finds, [`created`] looks whether what is labelled comes to be, [`injector`] adds the proxy to pods, [`certificates`] and [`identity`] see to the certificate, [`farewell`] to the
 //! end.
 
 mod body;
 pub(crate) mod certificates;
 mod connections;
+mod created;
 mod farewell;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -21,5 +22,6 @@ pub(crate) mod reviewer;
 pub(crate) mod server;
 
 pub(crate) use body::Room;
+pub(crate) use created::Creates;
 pub(crate) use identity::ServingIdentity;
 pub(crate) use injector::Injector;

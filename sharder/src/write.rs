@@ -64,13 +64,15 @@ pub(crate) async fn write(
     mut target: Target,
     decide: impl Fn(&Target) -> Option<json_patch::Patch>,
 ) -> Result<Outcome, kube::Error> {
-    let api = resource.objects(client, target.namespace.as_deref());
+    let version = resource.api();
+    let api = resource.objects_as(&version, client, target.namespace.as_deref());
     let (mut attempt, mut tried) = (1, false);
     loop {
         let Some(patch) = decide(&target) else { return Ok(Outcome::Needless(Box::new(target))) };
         let dry_run = !tried && resource.may_be_converted() && writes.kept(resource) != Some(Kept::Yes);
         let leaves_shard = patch::leaves_shard(labels, &patch, &target.ownership());
-        let error = match send(writes, (&api, resource), &target, patch, dry_run).await {
+        let sent = send(writes, (&api, resource), &target, patch, dry_run).await;
+        let error = match resource.answered(&version, sent) {
             Ok(written) => {
                 let now = labels.ownership(written.metadata.labels.as_ref());
                 if now == target.ownership() || (now.shard.is_none() && leaves_shard) {
@@ -190,7 +192,9 @@ async fn undone(writes: &Writes, client: &Client, resource: &Resource) -> kube::
             let who = match stored_version(client, resource).await {
                 Some(stored) => format!(
                     "does the conversion webhook of CustomResourceDefinition '{}.{}' lose labels between version '{}' and version '{stored}', which is stored?",
-                    resource.id.resource, resource.id.group, resource.api.version
+                    resource.id.resource,
+                    resource.id.group,
+                    resource.api().version
                 ),
                 None => "is an admission policy or a webhook taking it back?".to_owned(),
             };
@@ -215,7 +219,7 @@ async fn stored_version(client: &Client, resource: &Resource) -> Option<String> 
     let spec = found.items.into_iter().find(|found| found.metadata.name.as_ref() == Some(&name))?.spec;
     let converts = spec.conversion.is_some_and(|conversion| conversion.strategy == "Webhook");
     let stored = spec.versions.into_iter().find(|version| version.storage)?.name;
-    (converts && stored != resource.api.version).then_some(stored)
+    (converts && stored != resource.api().version).then_some(stored)
 }
 
 /// Whether the API server accepted a write, and somebody took it back in the same moment.

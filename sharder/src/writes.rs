@@ -210,7 +210,8 @@ impl Writes {
 }
 
 fn version_of(resource: &Resource) -> (String, String) {
-    (resource.api.plural.clone(), resource.api.api_version.clone())
+    let api = resource.api();
+    (api.plural, api.api_version)
 }
 
 async fn ended(writes: &TaskTracker) {

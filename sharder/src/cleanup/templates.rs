@@ -40,7 +40,7 @@ pub(crate) async fn find(
     if group == POLICIES || (group.is_empty() && WITHOUT_SPEC.contains(&plural.as_str())) {
         return Ok(holders);
     }
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource.api);
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource.api());
     let mut parameters = ListParams::default().limit(PAGE_OBJECTS);
     loop {
         let page = match api.list(&parameters).await {

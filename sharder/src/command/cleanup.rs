@@ -204,5 +204,5 @@ impl Cleanup {
 }
 
 fn resource(id: GroupResource, served: Served) -> Arc<Resource> {
-    Arc::new(Resource { id, api: served.api, namespaced: served.namespaced })
+    Arc::new(Resource::new(id, served.api, served.namespaced))
 }

@@ -1,6 +1,9 @@
 //! How many objects are where, kept with each change of a record.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::HashMap,
+    time::{Duration, SystemTime},
+};
 
 use tokio::time::Instant;
 
@@ -38,10 +41,13 @@ impl Class {
 pub(super) struct Counters {
     resources: Vec<OfResource>,
     began: Instant,
+    /// The same moment, for people.
+    began_at: SystemTime,
 }
 
 #[derive(Default)]
 struct OfResource {
+    is_main: bool,
     /// By shard value.
     owned: Vec<u32>,
     draining: Vec<u32>,
@@ -52,7 +58,7 @@ struct OfResource {
     unlabelled_lone: HashMap<u64, Unlabelled>,
     /// The part of the uid of one of them, and where it is.
     example: Option<(u64, String)>,
-    /// Since when roots are unassigned, in tenths of a second since the index began.
+    /// Since when objects of a main resource are unassigned, in tenths of a second since the index began.
     since: HashMap<Slot, u32>,
 }
 
@@ -67,8 +73,10 @@ struct Unlabelled {
 }
 
 impl Counters {
-    pub(super) fn new(resources: usize) -> Self {
-        Self { resources: (0..resources).map(|_| OfResource::default()).collect(), began: Instant::now() }
+    /// None yet. `are_main`: of each resource, whether it is a main one.
+    pub(super) fn new(are_main: impl Iterator<Item = bool>) -> Self {
+        let resources = are_main.map(|is_main| OfResource { is_main, ..OfResource::default() }).collect();
+        Self { resources, began: Instant::now(), began_at: SystemTime::now() }
     }
 
     fn of(&self, resource: ResourceId) -> &OfResource {
@@ -90,10 +98,9 @@ impl Counters {
                 *count = count.saturating_add_signed(by);
             }
         }
-        let is_unassigned = |record: Option<&Record>| {
-            record
-                .is_some_and(|record| matches!(record.place(), Place::Root { .. }) && record.shard == ShardValue::NONE)
-        };
+        let is_main = counts.is_main;
+        let is_unassigned =
+            |record: Option<&Record>| is_main && record.is_some_and(|record| Class::of(record) == Class::Unassigned);
         match (is_unassigned(before), is_unassigned(after)) {
             (false, true) => drop(counts.since.insert(slot, u32::try_from(tenths).unwrap_or(u32::MAX))),
             (true, false) => drop(counts.since.remove(&slot)),
@@ -156,17 +163,16 @@ impl Counters {
         self.of(resource).unassigned
     }
 
-    /// For how long a root has been known to be unassigned.
+    /// For how long an object of a main resource has been known to be unassigned.
     pub(super) fn unassigned_for(&self, resource: ResourceId, slot: Slot) -> Option<Duration> {
         let since = self.of(resource).since.get(&slot)?;
         Some(self.began.elapsed().saturating_sub(Duration::from_millis(100) * *since))
     }
 
-    /// For how long the first of the unassigned roots has been known to be.
-    #[cfg(test)]
-    pub(super) fn longest_unassigned(&self, resource: ResourceId) -> Option<Duration> {
+    /// Since when the first of the unassigned objects of a main resource has been known to be.
+    pub(super) fn unassigned_since(&self, resource: ResourceId) -> Option<SystemTime> {
         let since = self.of(resource).since.values().min()?;
-        Some(self.began.elapsed().saturating_sub(Duration::from_millis(100) * *since))
+        Some(self.began_at + Duration::from_millis(100) * *since)
     }
 
     pub(super) fn lone(&self, resource: ResourceId) -> Lone {

@@ -29,10 +29,13 @@ impl Children {
     }
 }
 
+/// What children name as their controller: its uid, and the namespace in which alone it is theirs; 0 for one without namespace.
+pub(super) type Controller = (Uid, u32);
+
 /// Those who wait for the same controller.
 #[derive(Clone, Copy)]
 struct Group {
-    controller: Uid,
+    controller: Controller,
     children: Children,
 }
 
@@ -55,7 +58,7 @@ impl Families {
     }
 
     /// Lets `child` wait for a controller.
-    pub(super) fn wait(&mut self, table: &mut Table, child: Slot, controller: Uid) {
+    pub(super) fn wait(&mut self, table: &mut Table, child: Slot, controller: Controller) {
         let group = self.group_of(controller).unwrap_or_else(|| self.add_group(controller, Children::NONE));
         table.at_mut(child).set_place(Place::Waiting { group, link: Children::NONE.0 });
         let children = self.groups[group as usize].children;
@@ -83,8 +86,8 @@ impl Families {
     }
 
     /// Gives a new object those who waited for it.
-    pub(super) fn adopt(&mut self, table: &mut Table, parent: Slot) {
-        let Some(group) = self.group_of(table.at(parent).uid) else { return };
+    pub(super) fn adopt(&mut self, table: &mut Table, parent: Slot, known_as: Controller) {
+        let Some(group) = self.group_of(known_as) else { return };
         let children = self.groups[group as usize].children;
         self.remove_group(group);
         for child in self.of(table, children) {
@@ -95,12 +98,12 @@ impl Families {
     }
 
     /// Lets the children of an object that goes wait for it.
-    pub(super) fn orphan(&mut self, table: &mut Table, parent: Slot) {
+    pub(super) fn orphan(&mut self, table: &mut Table, parent: Slot, known_as: Controller) {
         let children = std::mem::replace(&mut table.at_mut(parent).children, Children::NONE);
         if children == Children::NONE {
             return;
         }
-        let group = self.add_group(table.at(parent).uid, children);
+        let group = self.add_group(known_as, children);
         for child in self.of(table, children) {
             let link = table.at(child).link();
             table.at_mut(child).set_place(Place::Waiting { group, link });
@@ -108,7 +111,7 @@ impl Families {
     }
 
     /// Which controller a child waits for.
-    pub(super) fn awaited(&self, group: u32) -> Option<Uid> {
+    pub(super) fn awaited(&self, group: u32) -> Option<Controller> {
         self.groups.get(group as usize).map(|group| group.controller)
     }
 
@@ -184,12 +187,12 @@ impl Families {
         })
     }
 
-    fn group_of(&self, controller: Uid) -> Option<u32> {
+    fn group_of(&self, controller: Controller) -> Option<u32> {
         let is = |group: &u32| self.groups[*group as usize].controller == controller;
-        self.by_controller.find(controller.hash(), is).copied()
+        self.by_controller.find(controller.0.hash(), is).copied()
     }
 
-    fn add_group(&mut self, controller: Uid, children: Children) -> u32 {
+    fn add_group(&mut self, controller: Controller, children: Children) -> u32 {
         let group = Group { controller, children };
         let number = self.free_groups.pop().unwrap_or(position(self.groups.len()));
         match self.groups.get_mut(number as usize) {
@@ -197,12 +200,13 @@ impl Families {
             None => self.groups.push(group),
         }
         let groups = &self.groups;
-        self.by_controller.insert_unique(controller.hash(), number, |group| groups[*group as usize].controller.hash());
+        let hash = |group: &u32| groups[*group as usize].controller.0.hash();
+        self.by_controller.insert_unique(controller.0.hash(), number, hash);
         number
     }
 
     fn remove_group(&mut self, number: u32) {
-        let hash = self.groups[number as usize].controller.hash();
+        let hash = self.groups[number as usize].controller.0.hash();
         if let Ok(entry) = self.by_controller.find_entry(hash, |known| *known == number) {
             entry.remove();
         }

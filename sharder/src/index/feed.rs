@@ -4,8 +4,9 @@ use std::{convert::Infallible, io, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::BoxStream};
 use kube::{
-    Api,
+    Api, Client,
     api::{WatchEvent, WatchParams},
+    discovery::ApiResource,
 };
 use ringside_runtime::explain::code;
 use tokio::{
@@ -16,7 +17,7 @@ use tokio::{
 mod list;
 
 use super::{Mode, Source};
-use crate::resources::Object;
+use crate::resources::{Object, Resource};
 
 /// Objects on a page.
 pub(super) const PAGE: u32 = 500;
@@ -61,7 +62,10 @@ enum ListBy {
 
 /// One resource in one scope, listed and watched.
 pub(super) struct Feed {
-    api: Api<Object>,
+    kind: Arc<Resource>,
+    client: Client,
+    /// As it was asked for last.
+    asked: ApiResource,
     source: Source,
     lists: Arc<Semaphore>,
     went_back: watch::Receiver<()>,
@@ -82,11 +86,18 @@ pub(super) struct Feed {
 
 impl Feed {
     /// Shows all objects to a source. Lists take a permit.
-    pub(super) fn new(api: Api<Object>, source: Source, lists: Arc<Semaphore>, went_back: watch::Receiver<()>) -> Self {
+    pub(super) fn new(
+        (kind, client): (Arc<Resource>, Client),
+        source: Source,
+        lists: Arc<Semaphore>,
+        went_back: watch::Receiver<()>,
+    ) -> Self {
         let mode = watch::Sender::new(Mode::All);
         let all = watch::Sender::new(true).subscribe();
         Self {
-            api,
+            asked: kind.api(),
+            kind,
+            client,
             source,
             lists,
             went_back,
@@ -105,6 +116,12 @@ impl Feed {
     /// Watches only what has this label, if few of the objects are the ring's, and `all` does not say otherwise.
     pub(super) fn or_labelled(self, label: String, all: watch::Receiver<bool>) -> Self {
         Self { label: Some(label), all, ..self }
+    }
+
+    /// The objects, in the version in which they are to be asked for.
+    fn objects(&mut self) -> Api<Object> {
+        self.asked = self.kind.api();
+        self.kind.objects_as(&self.asked, &self.client, self.source.scope.namespace())
     }
 
     /// How it watches.
@@ -177,6 +194,7 @@ impl Feed {
             return State::Broken { pause: pause(self.lists_in_vain), resume: None };
         }
         self.source.watched(Some(error));
+        self.kind.failed(&self.asked, error);
         self.failures += 1;
         State::Broken { pause: pause(self.failures - 1), resume }
     }
@@ -189,7 +207,7 @@ impl Feed {
     async fn watch(&mut self, mut version: String, events: Option<Events>) -> State {
         let mut events = match events {
             Some(events) => events,
-            None => match self.api.watch(&self.watch_params(), &version).await {
+            None => match self.objects().watch(&self.watch_params(), &version).await {
                 Ok(events) => {
                     self.source.watched(None);
                     events.boxed()

@@ -1,6 +1,6 @@
 //! What the index knows, for those who decide: a view under its lock.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use ringside_ring::RingLabels;
@@ -157,10 +157,9 @@ impl<'a> Objects<'a> {
         self.0.counters.unassigned_for(self.0.table.get(slot)?.resource(), slot)
     }
 
-    /// For how long the first of the unassigned roots has been known to be.
-    #[cfg(test)]
-    pub(crate) fn longest_unassigned(self, resource: ResourceId) -> Option<Duration> {
-        self.0.counters.longest_unassigned(resource)
+    /// Since when the first of the unassigned objects of a main resource has been known to be.
+    pub(crate) fn unassigned_since(self, resource: ResourceId) -> Option<SystemTime> {
+        self.0.counters.unassigned_since(resource)
     }
 
     /// The objects of a controlled resource that follow no object of the ring.
@@ -213,6 +212,11 @@ impl<'a> Object<'a> {
 
     /// Empty for an object without namespace.
     pub(crate) fn namespace(self) -> &'a str {
+        if self.state.is_namespaced(self.resource()) { self.selected_by() } else { "" }
+    }
+
+    /// The namespace by whose labels it is selected: its own, or the Namespace that it is.
+    pub(crate) fn selected_by(self) -> &'a str {
         self.state.namespaces.get(self.record.namespace())
     }
 
@@ -277,7 +281,7 @@ impl<'a> Object<'a> {
                 let parent = self.state.table.get(parent)?;
                 parent.is(Flag::Uuid).then_some(parent.uid)?
             }
-            Place::Waiting { group, .. } => self.state.families.awaited(group)?,
+            Place::Waiting { group, .. } => self.state.families.awaited(group)?.0,
         };
         Some(Some(OwnerReference { uid: uid.to_string(), ..OwnerReference::default() }))
     }

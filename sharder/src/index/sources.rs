@@ -197,14 +197,18 @@ impl Sources {
         self.is_changing = self.running.keys().any(|source| !wanted.contains(source));
         for (resource, scope) in wanted {
             let kind = &kinds[usize::from(resource.0)];
-            let api = kind.resource.objects(&self.client, scope.namespace());
             let source = self.running.entry((resource, scope.clone()));
             source.or_insert_with(|| {
                 let (index, progress) = (Arc::clone(&self.index), Arc::<Progress>::default());
                 let labels = index.read(|objects| objects.labels().clone());
                 let listing = Arc::clone(&self.listing[usize::from(resource.0)]);
                 let source = Source { index, resource, scope, progress: Arc::clone(&progress), listing };
-                let feed = Feed::new(api, source, Arc::clone(&self.lists), self.went_back.clone());
+                let feed = Feed::new(
+                    (kind.resource.clone(), self.client.clone()),
+                    source,
+                    Arc::clone(&self.lists),
+                    self.went_back.clone(),
+                );
                 let feed = if kind.is_root { feed } else { feed.or_labelled(labels.shard, self.all.subscribe()) };
                 let mode = feed.mode();
                 let (heartbeats, name) = (self.heartbeats.clone(), format!("the watch on '{}'", kind.resource.id));
@@ -286,8 +290,9 @@ impl Sources {
         self.all.send_if_modified(|is_all| std::mem::replace(is_all, all) != all);
     }
 
-    /// Whether every list has ended once, so that what is not in the index does not exist.
-    pub(crate) fn are_complete(&self) -> bool {
-        self.has_begun && self.running.values().all(|running| running.progress.is_proven(Mark::default()))
+    /// Whether the first lists of these resources have ended, so that what is not in the index does not exist.
+    pub(crate) fn are_listed(&self, resources: impl Fn(ResourceId) -> bool) -> bool {
+        let mut of_resources = self.running.iter().filter(|((id, _), _)| resources(*id));
+        self.has_begun && of_resources.all(|(_, running)| running.progress.is_proven(Mark::default()))
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{
     Changes, Kind, Selection,
     counts::Counters,
-    family::Families,
+    family::{Controller, Families},
     names::{Interner, Names},
     namespaces::Namespaces,
     objects::{Drain, Objects, Shard},
@@ -51,7 +51,7 @@ impl State {
             table: Table::new(kinds.len()),
             names: Names::default(),
             families: Families::default(),
-            counters: Counters::new(kinds.len()),
+            counters: Counters::new(kinds.iter().map(|kind| kind.is_root)),
             shards: Interner::new(MAX_SHARDS),
             namespaces: Namespaces::new(selection),
             drains: HashMap::new(),
@@ -84,7 +84,7 @@ impl State {
                 return true;
             }
         }
-        let namespace = seen.namespace.as_deref().unwrap_or_default();
+        let namespace = self.selected_by(resource, seen);
         let ownership = self.labels.ownership(seen.labels.as_ref());
         let (shard, drain) = (ownership.shard.map(str::to_owned), ownership.drain);
         let is_labelled = shard.is_some() || drain.is_some();
@@ -141,39 +141,67 @@ impl State {
         }
     }
 
+    /// The namespace by whose labels an object is selected; empty for none.
+    fn selected_by<'a>(&self, resource: ResourceId, seen: &'a ObjectMeta) -> &'a str {
+        let kind = &self.kinds[usize::from(resource.0)].resource;
+        kind.selected_by(seen.namespace.as_deref(), seen.name.as_deref()).unwrap_or_default()
+    }
+
     fn insert(&mut self, resource: ResourceId, uid: Uid, seen: &ObjectMeta) -> Slot {
-        let namespace = self.namespaces.acquire(seen.namespace.as_deref().unwrap_or_default());
+        let namespace = self.selected_by(resource, seen);
+        let namespace = self.namespaces.acquire(namespace);
         let name = self.names.add(seen.name.as_deref().unwrap_or_default());
         let slot = self.table.insert(Record::new(uid, name, namespace, resource));
-        self.families.adopt(&mut self.table, slot);
+        let known_as = self.known_as(slot);
+        self.families.adopt(&mut self.table, slot, known_as);
         slot
+    }
+
+    /// What children of an object name as their controller.
+    fn known_as(&self, slot: Slot) -> Controller {
+        let record = self.table.at(slot);
+        (record.uid, if self.is_namespaced(record.resource()) { record.namespace() } else { 0 })
+    }
+
+    pub(super) fn is_namespaced(&self, resource: ResourceId) -> bool {
+        self.kinds[usize::from(resource.0)].resource.namespaced
     }
 
     /// Puts an object where it belongs.
     fn place(&mut self, slot: Slot, follows: Follows, seen: &ObjectMeta, changes: &mut Changes) {
         let (now, kind) = (self.table.at(slot).place(), &self.kinds[usize::from(self.table.at(slot).resource().0)]);
         let point = || kind.resource.key(seen, &kind.placed_by).point();
+        // An object with namespace is followed there alone, as Kubernetes has it: who may make objects elsewhere has no say.
+        let named = |resource: ResourceId, uid| {
+            (uid, if self.is_namespaced(resource) { self.table.at(slot).namespace() } else { 0 })
+        };
         let stays = match (now, follows) {
             (Place::Root { point: known }, Follows::Itself) => !kind.placed_by.may_change() || known == point(),
             (Place::Lone, Follows::Nothing { .. }) => true,
             (Place::Child { parent, .. }, Follows::Controller { uid, .. }) => self.table.at(parent).uid == uid,
-            (Place::Waiting { group, .. }, Follows::Controller { uid, .. }) => {
-                self.families.awaited(group) == Some(uid)
+            (Place::Waiting { group, .. }, Follows::Controller { resource, uid }) => {
+                self.families.awaited(group) == Some(named(resource, uid))
             }
             _ => false,
         };
         if stays {
             return;
         }
+        let controller = match follows {
+            Follows::Controller { resource, uid } => Some((resource, named(resource, uid))),
+            Follows::Itself | Follows::Nothing { .. } => None,
+        };
+        let point = matches!(follows, Follows::Itself).then(point);
         self.note(slot, changes);
         self.families.unlink(&mut self.table, slot);
-        match follows {
-            Follows::Itself => self.table.at_mut(slot).set_place(Place::Root { point: point() }),
-            Follows::Controller { resource, uid } => match self.table.find(resource, uid) {
+        if let Some(point) = point {
+            self.table.at_mut(slot).set_place(Place::Root { point });
+        }
+        if let Some((resource, controller)) = controller {
+            match self.table.find(resource, controller.0).filter(|parent| self.known_as(*parent) == controller) {
                 Some(parent) => self.families.link(&mut self.table, slot, parent),
-                None => self.families.wait(&mut self.table, slot, uid),
-            },
-            Follows::Nothing { .. } => {}
+                None => self.families.wait(&mut self.table, slot, controller),
+            }
         }
     }
 
@@ -184,7 +212,8 @@ impl State {
         self.families.unlink(&mut self.table, slot);
         // What they are by now may be another matter.
         changes.changed.extend(self.families.of(&self.table, record.children));
-        self.families.orphan(&mut self.table, slot);
+        let known_as = self.known_as(slot);
+        self.families.orphan(&mut self.table, slot, known_as);
         self.counters.change(slot, Some(&record), None);
         self.drains.remove(&slot);
         self.names.remove(record.name);
@@ -241,7 +270,8 @@ impl State {
             return self.forget_lone(resource, uid);
         }
         let path = (seen.namespace.as_deref().unwrap_or_default(), seen.name.as_deref().unwrap_or_default());
-        let namespace = self.namespaces.acquire(path.0);
+        let namespace = self.selected_by(resource, seen);
+        let namespace = self.namespaces.acquire(namespace);
         let plural = self.kinds[usize::from(resource.0)].resource.id.resource.clone();
         let is_foreign = controller_of(seen.owner_references.as_deref()).is_some();
         if !self.counters.add_lone((resource, &plural), uid, (namespace, path, is_foreign)) {

@@ -111,7 +111,7 @@ pub(super) fn object(
 #[test]
 fn kinds_of_a_ring_name_their_controllers() {
     let kinds = Kind::of(&crate::snapshot::tests::snapshot());
-    let said: Vec<_> = kinds.iter().map(|kind| (&*kind.resource.api.kind, kind.is_root, &*kind.controllers)).collect();
+    let said: Vec<_> = kinds.iter().map(|kind| (&*kind.resource.kind, kind.is_root, &*kind.controllers)).collect();
     assert_eq!(said, [("ConfigMap", true, &[][..]), ("Secret", false, &[ResourceId(0), ResourceId(1)][..])]);
 }
 
@@ -209,20 +209,118 @@ fn list_of_unlabelled_objects_spares_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn age_of_the_oldest_unassigned_root_is_known() {
-    let (index, ..) = index();
-    let age = || index.read(|objects| objects.longest_unassigned(ROOTS)).map(|age| age.as_secs());
+async fn since_when_the_oldest_unassigned_root_is_so_is_known() {
+    let (began, (index, ..)) = (std::time::SystemTime::now(), index());
+    let since = || index.read(|objects| objects.unassigned_since(ROOTS));
+    let since = || since().map(|since| since.duration_since(began).unwrap().as_secs());
     let wait = || tokio::time::sleep(std::time::Duration::from_secs(10));
-    assert_eq!(age(), None);
+    assert_eq!(since(), None);
+    wait().await;
     index.apply(ROOTS, &object(("o", &uuid(1)), 1, None, None));
     wait().await;
     // A change that leaves it unassigned is no new beginning.
     index.apply(ROOTS, &object(("o", &uuid(1)), 2, None, None));
     index.apply(ROOTS, &object(("p", &uuid(2)), 3, None, None));
     wait().await;
-    assert_eq!(age(), Some(20));
+    assert_eq!(since(), Some(10));
     index.apply(ROOTS, &object(("o", &uuid(1)), 4, Some("a"), None));
-    assert_eq!(age(), Some(10));
+    assert_eq!(since(), Some(20));
     index.remove(ROOTS, &uuid(2));
-    assert_eq!(age(), None);
+    assert_eq!(since(), None);
+}
+
+/// Who knows the uid of an object in another namespace must not be able to add to its family.
+#[test]
+fn owner_in_another_namespace_is_not_followed() {
+    let (index, ..) = index();
+    let elsewhere = |mut seen: ObjectMeta| {
+        seen.namespace = Some("other".into());
+        seen
+    };
+    let child = |number| object(("c", &uuid(number)), 1, None, Some(("ConfigMap", &uuid(0))));
+    let root = || object(("o", &uuid(0)), 1, None, None);
+    let family = || {
+        index.read(|objects| {
+            let root = objects.find(ROOTS, &uuid(0))?;
+            Some(objects.followers(root.slot).iter().filter_map(|it| objects.get(it.slot)?.uid()).collect::<Vec<_>>())
+        })
+    };
+    // One of each comes before the root, and one after it.
+    index.apply(LEAVES, &elsewhere(child(1)));
+    index.apply(LEAVES, &child(2));
+    index.apply(ROOTS, &root());
+    assert_eq!(family(), Some(vec![uuid(2)]));
+    index.apply(LEAVES, &elsewhere(child(3)));
+    index.remove(LEAVES, &uuid(2));
+    assert_eq!(family(), Some(vec![]));
+    let role = index.read(|objects| objects.find(LEAVES, &uuid(3)).unwrap().role());
+    assert_eq!(role, Role::Waiting);
+    index.remove(ROOTS, &uuid(0));
+    index.apply(ROOTS, &elsewhere(root()));
+    assert_eq!(family().map(|family| family.len()), Some(2), "it is theirs now");
+}
+
+/// An object without namespace follows none that has one, and others follow it from everywhere.
+#[test]
+fn owner_without_namespace_is_followed_from_every_namespace() {
+    let global = |kind: &str, plural: &str| {
+        let namespaced = resource("x.io", kind, plural);
+        Arc::new(Resource::new(namespaced.id.clone(), namespaced.api(), false))
+    };
+    let spec = json!({"resources": [
+        {"group": "x.io", "resource": "tenants", "controlledResources": [{"group": "", "resource": "secrets"}]},
+        {"group": "", "resource": "configmaps", "controlledResources": [{"group": "x.io", "resource": "tenants"}]},
+    ]});
+    let catalog =
+        [global("Tenant", "tenants"), resource("", "ConfigMap", "configmaps"), resource("", "Secret", "secrets")];
+    let snapshot = crate::snapshot::tests::with_catalog(&spec, catalog);
+    let kinds = Kind::of(&snapshot);
+    let id = |plural: &str| {
+        let at = kinds.iter().position(|kind| kind.resource.id.resource == plural).unwrap();
+        ResourceId(u8::try_from(at).unwrap())
+    };
+    let (tenants, secrets) = (id("tenants"), id("secrets"));
+    assert!(!kinds[usize::from(tenants.0)].controllers.contains(&id("configmaps")));
+    let selection = Box::new(|_: &str| Some(true));
+    let told = Arc::<Mutex<Told>>::default();
+    let index = Index::new(kinds, (labels(), Groups::default()), selection, Box::new(told));
+    let tenant = json!({"name": "t", "uid": uuid(0), "resourceVersion": "1", "labels": {labels().shard: "a"}});
+    index.apply(tenants, &serde_json::from_value(tenant).unwrap());
+    for (number, namespace) in [(1, "n"), (2, "other")] {
+        let mut child = object(("c", &uuid(number)), 1, None, Some(("Tenant", &uuid(0))));
+        child.namespace = Some(namespace.into());
+        child.owner_references.as_mut().unwrap()[0].api_version = "x.io/v1".into();
+        index.apply(secrets, &child);
+    }
+    let followers = index.read(|objects| objects.followers(objects.find(tenants, &uuid(0)).unwrap().slot).len());
+    assert_eq!(followers, 2);
+}
+
+/// As the API server has it for webhooks and policies.
+#[test]
+fn namespace_is_selected_by_its_own_labels() {
+    let namespaces = resource("", "Namespace", "namespaces");
+    let kind = Kind {
+        resource: Arc::new(Resource::new(namespaces.id.clone(), namespaces.api(), false)),
+        ..kinds().swap_remove(0)
+    };
+    let selection = Box::new(|name: &str| Some(name != "kube-system"));
+    let told = Arc::<Mutex<Told>>::default();
+    let index = Index::new(vec![kind], (labels(), Groups::default()), selection, Box::new(told));
+    let show = |name: &str, number, shard: Option<&str>| {
+        let seen = object((name, &uuid(number)), number as u64, shard, None);
+        index.apply(ROOTS, &ObjectMeta { namespace: None, ..seen })
+    };
+    assert!(show("team", 1, None) && !show("kube-system", 2, None), "it has nothing to be labelled for");
+    assert!(show("kube-system", 3, Some("a")));
+    let told = |number| {
+        index.read(|objects| {
+            let object = objects.find(ROOTS, &uuid(number)).unwrap();
+            (object.selected(), object.namespace().to_owned(), object.target().unwrap().namespace)
+        })
+    };
+    assert_eq!(told(1), (super::objects::Selected::Yes, String::new(), None));
+    assert_eq!(told(3), (super::objects::Selected::No, String::new(), None), "its label has to be removed");
+    index.select("team", Some(false));
+    assert!(index.read(|objects| objects.find(ROOTS, &uuid(1)).is_none()));
 }

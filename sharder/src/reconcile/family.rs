@@ -94,9 +94,9 @@ async fn reconcile(ring: &Ring, slot: Slot, seen: Seen, priority: Priority) -> O
     let place = (seen.namespace.as_deref(), &*seen.name);
     if seen.selected == Selected::Unknown {
         let selector = &ring.judge.view().namespaces;
-        return match ring.tools.namespaces.selects(selector, place.0).await {
+        return match ring.tools.namespaces.selects(selector, &seen.selected_by).await {
             Ok(selected) => {
-                ring.index.select(place.0.unwrap_or_default(), Some(selected));
+                ring.index.select(&seen.selected_by, Some(selected));
                 Outcome::Ok
             }
             Err(error) => {
@@ -153,7 +153,7 @@ async fn carry_out(ring: &Ring, root: Root, action: Action<ShardName>, priority:
             Ok(())
         }
         Action::Drain { .. } => {
-            ring.judge.rebalances.add(root.slot, Priority::Rebalance);
+            ring.judge.rebalance((root.resource, root.slot));
             Ok(())
         }
         Action::TakeBack => take_back(ring, &writes, &root).await,
@@ -165,7 +165,7 @@ async fn carry_out(ring: &Ring, root: Root, action: Action<ShardName>, priority:
         Action::Gather { to } => children::gather(ring, &writes, &root, &to).await,
         Action::Assign { to, how } => {
             // Before a hold is used: a list of all objects may take long.
-            children::until_listed(ring, &root).await;
+            ring.until_listed(&root.main).await;
             let writes = match how {
                 How::Takeover => match ring.takeovers.hold(ring, &root) {
                     Some(hold) => writes.under(hold),

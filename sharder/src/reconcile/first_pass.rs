@@ -37,13 +37,11 @@ impl Ring {
         let view = self.judge.view();
         let is_of = |family: &GroupResource| family == resource || view.spec.family(family).contains(resource);
         let mut families = view.mains.iter().filter(|main| is_of(&main.resource.id)).peekable();
-        self.is_complete()
-            && families.peek().is_some()
-            && families.all(|main| !view.withholds(main) && self.has_passed(&main.resource.id))
+        families.peek().is_some() && families.all(|main| !view.withholds(main) && self.has_passed(&main.resource.id))
     }
 
     fn has_passed(&self, family: &GroupResource) -> bool {
-        let Some(id) = self.id(family) else { return false };
+        let Some(id) = self.id(family).filter(|id| self.is_listed(*id)) else { return false };
         let under_way = self.judge.queue(id).under_way(Priority::Between);
         let mut passes = self.first_passes.0.lock();
         let pass = passes.entry(family.clone()).or_insert_with(|| Pass::Deciding(Instant::now()));

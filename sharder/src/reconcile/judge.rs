@@ -6,10 +6,13 @@ use crate::lock::Mutex;
 use crate::{
     drains::Drains,
     failed_moves::{Cause, FailedMoves, Part},
-    faults::{Faults, Task},
+    faults::Faults,
     fence::Fences,
     index::{Object, Objects, Observer, ResourceId, Role, Selected, Shard, Slot},
-    queue::{limiter::Priority, work::Queue},
+    queue::{
+        limiter::Priority,
+        work::{Queue, Work},
+    },
     snapshot::{Main, Place, Snapshot},
     target::Target,
 };
@@ -34,6 +37,8 @@ pub(super) struct Judge {
     view: ArcSwap<Snapshot>,
     /// By resource of the index; none for one that is only controlled.
     mains: Vec<Option<Main>>,
+    /// By resource of the index, its name.
+    ids: Vec<GroupResource>,
     /// By resource of the index, the main resource that it belongs to.
     families: Vec<Option<GroupResource>>,
     pub(super) drains: Drains,
@@ -43,7 +48,9 @@ pub(super) struct Judge {
     /// All families but those that are to be drained, by resource: writes of one that hang hold up no other.
     queues: Vec<Queue>,
     /// Those that are to be drained.
-    pub(super) rebalances: Queue,
+    rebalances: Queue,
+    /// The main resources whose families are not known as a whole: nothing of them is drained.
+    unlisted: Mutex<BTreeSet<ResourceId>>,
     /// The resources that can't be watched at the moment.
     unwatched: Mutex<BTreeSet<ResourceId>>,
 }
@@ -61,11 +68,14 @@ impl Judge {
             let above = || snapshot.mains.iter().find(|main| main.controlled.contains(&kind.resource));
             snapshot.main(&kind.resource.id).or_else(above).map(|main| main.resource.id.clone())
         };
-        let (mains, families) = (kinds.iter().map(main).collect(), kinds.iter().map(family).collect());
+        let (mains, families): (Vec<_>, _) = (kinds.iter().map(main).collect(), kinds.iter().map(family).collect());
+        let unlisted = (0_u8..).map(ResourceId).zip(&mains).filter(|(_, main)| main.is_some());
+        let unlisted = unlisted.map(|(id, _)| id).collect();
         let queues = kinds.iter().map(|_| Queue::default()).collect();
         Self {
             view: ArcSwap::new(snapshot),
             mains,
+            ids: kinds.iter().map(|kind| kind.resource.id.clone()).collect(),
             families,
             drains,
             failed_moves,
@@ -73,6 +83,7 @@ impl Judge {
             faults,
             queues,
             rebalances: Queue::default(),
+            unlisted: Mutex::new(unlisted),
             unwatched: Mutex::default(),
         }
     }
@@ -90,6 +101,33 @@ impl Judge {
     /// The same of all resources.
     pub(super) fn queues(&self) -> impl Iterator<Item = (ResourceId, &Queue)> {
         (0_u8..).map(ResourceId).zip(&self.queues)
+    }
+
+    /// The next that is to be drained.
+    pub(super) async fn next_rebalance(&self) -> Work {
+        self.rebalances.next().await
+    }
+
+    /// A root is to be drained, once its families are known.
+    pub(super) fn rebalance(&self, (resource, slot): (ResourceId, Slot)) {
+        if !self.unlisted.lock().contains(&resource) {
+            self.rebalances.add(slot, Priority::Rebalance);
+        }
+    }
+
+    /// A root is looked at again after this time: its move is put off.
+    pub(super) fn rebalance_after(&self, slot: Slot, wait: Duration) {
+        self.rebalances.add_after(slot, Priority::Rebalance, wait);
+    }
+
+    /// The main resources whose families are not known as a whole.
+    pub(super) fn unlisted(&self) -> impl Iterator<Item = ResourceId> + use<> {
+        self.unlisted.lock().clone().into_iter()
+    }
+
+    /// The families of this one are known now.
+    pub(super) fn listed(&self, resource: ResourceId) {
+        self.unlisted.lock().remove(&resource);
     }
 
     /// The main resource that one belongs to.
@@ -262,7 +300,7 @@ impl Judge {
             Action::Wait(Waiting::Acknowledgement) => {
                 self.await_acknowledgement((resource, slot), self.age(root));
             }
-            Action::Drain { .. } => self.rebalances.add(slot, Priority::Rebalance),
+            Action::Drain { .. } => self.rebalance((resource, slot)),
             Action::Overdue | Action::TakeBack | Action::Release => queue.add(slot, Priority::Repair),
             Action::Assign { how: How::Takeover, .. } => queue.add(slot, Priority::Takeover),
             Action::Gather { .. } | Action::Assign { .. } => queue.add(slot, Priority::Between),
@@ -315,18 +353,19 @@ impl Observer for Watching {
     }
 
     fn watched(&self, resource: ResourceId, error: Option<&kube::Error>) {
-        let Some(family) = self.0.family(resource) else { return };
-        let task = if self.0.main(resource).is_some() { Task::Watch } else { Task::Children };
+        let (Some(family), Some(id)) = (self.0.family(resource), self.0.ids.get(usize::from(resource.0))) else {
+            return;
+        };
         match error {
             None => {
                 self.0.unwatched.lock().remove(&resource);
-                self.0.faults.works(family, task);
+                self.0.faults.watched((family, id));
             }
             Some(error) => {
                 let (ring, fault) = (self.0.view().ring.clone(), explain(error));
-                tracing::warn!(%ring, resource = %family, error = fault, "can't watch objects; trying again");
+                tracing::warn!(%ring, resource = %id, error = fault, "can't watch objects; trying again");
                 self.0.unwatched.lock().insert(resource);
-                self.0.faults.failed(family, task, error);
+                self.0.faults.unwatched((family, id), error);
             }
         }
     }

@@ -1,6 +1,10 @@
 //! What is known of a ring's objects, for its status and for metrics: exact, as the index counts with each change.
 
-use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::SystemTime,
+};
 
 use crate::lock::Mutex;
 use arc_swap::ArcSwapOption;
@@ -32,8 +36,10 @@ pub(crate) struct Known {
 struct Since {
     /// Since when the leader before knew something to be without a shard. It may be any that is there at first.
     before: Option<SystemTime>,
-    /// Since when there has been an object without a shard, as it was last told.
-    unassigned: Option<SystemTime>,
+    /// When all lists had ended for the first time.
+    begun: Option<SystemTime>,
+    /// By shard that is not available, since when it has been known to have objects.
+    gone: BTreeMap<String, SystemTime>,
     /// When the index showed the present the last time.
     counted: Option<SystemTime>,
     /// The counts as they were last told, and since when they are these.
@@ -94,19 +100,21 @@ impl Known {
         }
         let Some(ring) = self.ring.load_full() else { return Distribution::default() };
         let is_complete = ring.is_complete();
-        let mut all = ring.index.read(|objects| {
-            let mut all = Distribution::default();
-            for (id, kind) in (0_u8..).map(ResourceId).zip(objects.kinds()) {
+        let listed: Vec<bool> = ring.ids().map(|id| ring.is_listed(id)).collect();
+        let (mut all, oldest, gone) = ring.index.read(|objects| {
+            let (mut all, mut oldest, mut gone) = (Distribution::default(), None, BTreeSet::new());
+            for ((id, kind), is_listed) in ring.ids().zip(objects.kinds()).zip(listed) {
                 let resource = &kind.resource.id;
                 if kind.is_root {
-                    all.resources.insert(resource.clone(), counts(objects, id, snapshot, is_complete));
-                } else if is_complete {
+                    all.resources.insert(resource.clone(), counts(objects, id, snapshot, is_listed, &mut gone));
+                    oldest = oldest.into_iter().chain(objects.unassigned_since(id)).min();
+                } else if is_listed {
                     all.lone.insert(resource.clone(), objects.lone(id));
                 }
             }
-            all
+            (all, oldest, gone)
         });
-        all.unassigned_since = self.since(all.resources.values().any(|of| of.unassigned > 0), is_complete);
+        all.unassigned_since = self.unassigned_since(oldest, gone, is_complete);
         all.counted = is_complete.then(|| self.counted(ring.judge.is_current()));
         all.changed = all.counted.map(|now| self.changed(&all.resources, now));
         all
@@ -139,17 +147,36 @@ impl Known {
         since.unwrap_or(now)
     }
 
-    fn since(&self, is_any: bool, is_complete: bool) -> Option<SystemTime> {
-        let since = &mut *self.since.lock();
-        since.unassigned = is_any.then(|| since.unassigned.or(since.before).unwrap_or_else(SystemTime::now));
-        if is_complete {
-            since.before = None;
+    /// Since when the first of the objects without available shard has been so: the oldest without a shard, or one of a shard that
+    /// is gone.
+    fn unassigned_since(
+        &self,
+        oldest: Option<SystemTime>,
+        gone: BTreeSet<String>,
+        is_complete: bool,
+    ) -> Option<SystemTime> {
+        let (since, now) = (&mut *self.since.lock(), SystemTime::now());
+        since.gone.retain(|shard, _| gone.contains(shard));
+        for shard in gone {
+            since.gone.entry(shard).or_insert(now);
         }
-        since.unassigned
+        let first = oldest.into_iter().chain(since.gone.values().copied()).min();
+        if is_complete {
+            let begun = *since.begun.get_or_insert(now);
+            // What came later is none that the leader before knew.
+            since.before = since.before.filter(|_| first.is_some_and(|first| first <= begun));
+        }
+        first.map(|first| since.before.map_or(first, |before| before.min(first)))
     }
 }
 
-fn counts(objects: Objects<'_>, id: ResourceId, snapshot: &Snapshot, is_complete: bool) -> Counts {
+fn counts(
+    objects: Objects<'_>,
+    id: ResourceId,
+    snapshot: &Snapshot,
+    is_listed: bool,
+    gone: &mut BTreeSet<String>,
+) -> Counts {
     let mut shards: BTreeMap<String, u64> = snapshot.members.available().map(|shard| (shard.to_string(), 0)).collect();
     let mut unassigned = u64::from(objects.unassigned(id));
     for (shard, of) in objects.by_shard(id) {
@@ -157,10 +184,17 @@ fn counts(objects: Objects<'_>, id: ResourceId, snapshot: &Snapshot, is_complete
         match shard {
             Shard::Named(name) if let Some(of_shard) = shards.get_mut(name) => *of_shard += count,
             Shard::Unassigned => {}
-            Shard::Named(_) | Shard::Unnamed => unassigned += count,
+            Shard::Named(name) => {
+                unassigned += count;
+                gone.insert(name.to_owned());
+            }
+            Shard::Unnamed => {
+                unassigned += count;
+                gone.insert(String::new());
+            }
         }
     }
-    Counts { shards: is_complete.then_some(shards), unassigned }
+    Counts { shards: is_listed.then_some(shards), unassigned }
 }
 
 #[cfg(test)]
@@ -202,10 +236,32 @@ mod tests {
     #[test]
     fn what_the_leader_before_knew_to_be_without_owner_has_waited_since_then() {
         let before = SystemTime::now() - Duration::from_secs(3600);
-        let known = Known::after(Some(before));
-        assert_eq!(known.since(true, false), Some(before));
-        assert_eq!(known.since(true, true), Some(before));
-        assert_eq!(known.since(false, true), None);
-        assert_ne!(known.since(true, true), Some(before));
+        let (known, start) = (Known::after(Some(before)), SystemTime::now());
+        let since = |oldest, gone: &[&str], is_complete| {
+            known.unassigned_since(oldest, gone.iter().map(|gone| (*gone).to_owned()).collect(), is_complete)
+        };
+        assert_eq!(since(Some(start), &[], false), Some(before));
+        assert_eq!(since(Some(start), &[], true), Some(before));
+        let later = SystemTime::now() + Duration::from_secs(60);
+        assert_eq!(since(Some(later), &[], true), Some(later), "that one was not there");
+        assert_eq!(since(Some(start), &[], true), Some(start), "nor is it known any more");
+    }
+
+    /// Some are always between two shards in a join: that is no reason to call anybody.
+    #[test]
+    fn age_of_what_has_no_shard_is_that_of_the_oldest_at_each_look() {
+        let (known, start) = (Known::default(), SystemTime::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let since = |oldest, gone: &[&str]| {
+            known.unassigned_since(oldest, gone.iter().map(|gone| (*gone).to_owned()).collect(), true)
+        };
+        for seconds in 1..90 {
+            assert_eq!(since(Some(at(seconds)), &[]), Some(at(seconds)));
+        }
+        let died = since(Some(at(90)), &["a"]).unwrap();
+        assert!(died < at(90), "objects of a dead shard wait since that was seen");
+        assert_eq!(since(None, &["a", "b"]), Some(died));
+        assert!(since(None, &["b"]).unwrap() >= died);
+        assert_eq!(since(None, &[]), None);
     }
 }

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     failed_moves::MANY,
     faults::Task,
-    index::Slot,
+    index::{ResourceId, Slot},
     move_id::{self, move_id},
     queue::{
         limiter::Priority,
@@ -33,7 +33,7 @@ use crate::{
     write::{Outcome as Written, is_refused, write},
 };
 
-/// How soon it is looked again whether all lists have ended: what is not known yet must not be drained too early.
+/// How soon it is looked again whether lists have ended.
 pub(super) const INCOMPLETE: Duration = Duration::from_millis(100);
 
 /// How soon an object is looked at again whose move is held back.
@@ -54,11 +54,7 @@ struct Ask {
 
 /// Asks for one after the other, when it has a place.
 pub(super) async fn rebalance(ring: &Ring) -> Infallible {
-    while !ring.is_complete() {
-        sleep(INCOMPLETE).await;
-    }
-    // What ended while nothing was watched is over.
-    ring.judge.drains.keep(|resource, uid| ring.is_moving(resource, uid));
+    let mut unlisted: FuturesUnordered<_> = ring.judge.unlisted().map(|id| until_listed(ring, id)).collect();
     let (mut next, mut under_way) = (None::<Ask>, FuturesUnordered::new());
     loop {
         let written = under_way.len();
@@ -67,17 +63,35 @@ pub(super) async fn rebalance(ring: &Ring) -> Infallible {
             // What was begun counts as a move before there is a place for the next.
             biased;
             Some(()) = under_way.next() => {}
+            Some(id) = unlisted.next() => begin(ring, id),
             () = ring.moves.place(&ring.judge.drains, grace, written), if next.is_some() => {
                 // While it waited others may have failed.
                 let ask = next.take().and_then(|ask| unless_held_back(ring, ask, true));
                 under_way.extend(ask.map(|ask| drain(ring, ask)));
             }
-            work = ring.judge.rebalances.next(), if next.is_none() => {
+            work = ring.judge.next_rebalance(), if next.is_none() => {
                 next = look(ring, work).and_then(|ask| unless_held_back(ring, ask, false));
                 ring.moves.begin(&ring.judge.drains);
             }
         }
     }
+}
+
+/// Returns the resource once its families are known as a whole: what is not known yet must not be drained too early.
+async fn until_listed(ring: &Ring, id: ResourceId) -> ResourceId {
+    while !ring.is_listed(id) {
+        sleep(INCOMPLETE).await;
+    }
+    id
+}
+
+/// Begins to drain the families of a resource. Another one that can't be listed holds up none of them.
+fn begin(ring: &Ring, id: ResourceId) {
+    let resource = &ring.resource(id).id;
+    // What ended while nothing was watched is over.
+    ring.judge.drains.keep(|of, uid| of != resource || ring.is_moving(of, uid));
+    ring.judge.listed(id);
+    ring.sort(|of| of == id);
 }
 
 /// What is to be drained still; what is not goes where it belongs by now.
@@ -123,7 +137,7 @@ fn unless_held_back(ring: &Ring, ask: Ask, begins: bool) -> Option<Ask> {
     }
     // What was mended meanwhile ends the rest.
     let wait = rest.map_or(HELD_BACK, |rest| rest.min(HELD_BACK));
-    ring.judge.rebalances.add_after(ask.slot, Priority::Rebalance, wait);
+    ring.judge.rebalance_after(ask.slot, wait);
     ask.work.done(Outcome::Ok);
     None
 }

@@ -104,6 +104,8 @@ pub(super) struct Seen {
     /// None where it has to be read.
     pub(super) target: Option<Target>,
     pub(super) namespace: Option<String>,
+    /// The namespace by whose labels it is selected.
+    pub(super) selected_by: String,
     pub(super) name: String,
     pub(super) selected: Selected,
     pub(super) what: What,
@@ -195,6 +197,11 @@ impl Ring {
         self.unsure.lock().remove(&slot);
     }
 
+    /// The numbers of the resources in the index.
+    pub(super) fn ids(&self) -> impl Iterator<Item = ResourceId> + use<> {
+        (0_u8..).map(ResourceId).take(self.kinds.len())
+    }
+
     /// The number of a resource in the index.
     pub(super) fn id(&self, resource: &GroupResource) -> Option<ResourceId> {
         id_of(&self.kinds, resource)
@@ -222,6 +229,7 @@ impl Ring {
                 resource: object.resource(),
                 target: object.target(),
                 namespace,
+                selected_by: object.selected_by().to_owned(),
                 name: object.name().to_owned(),
                 selected: object.selected(),
                 what,
@@ -235,8 +243,10 @@ impl Ring {
         resource: ResourceId,
         (namespace, name): (Option<&str>, &str),
     ) -> Result<Option<Target>, kube::Error> {
-        let api = self.resource(resource).objects(self.client(), namespace);
-        let Some(found) = api.get_opt(name).await? else { return Ok(None) };
+        let kind = self.resource(resource);
+        let api = kind.api();
+        let found = kind.objects_as(&api, self.client(), namespace).get_opt(name).await;
+        let Some(found) = kind.answered(&api, found)? else { return Ok(None) };
         self.index.refresh(resource, &found.metadata);
         Ok(Some(Target::of(&found.metadata, &self.labels)))
     }
@@ -286,10 +296,10 @@ impl Ring {
         })
     }
 
-    /// Decides about all roots again, as the shards are others.
-    pub(super) fn sort_all(&self) {
+    /// Decides about all roots of these resources again.
+    pub(super) fn sort(&self, resources: impl Fn(ResourceId) -> bool) {
         self.index.walk(|object| {
-            if matches!(object.role(), Role::Root { .. }) {
+            if matches!(object.role(), Role::Root { .. }) && resources(object.resource()) {
                 self.judge.sort(object);
             }
         });
@@ -302,7 +312,18 @@ impl Ring {
 
     /// Whether all lists have ended once: what the index does not show does not exist.
     pub(super) fn is_complete(&self) -> bool {
-        self.sources.lock().are_complete()
+        self.sources.lock().are_listed(|_| true)
+    }
+
+    /// The same of one resource, and of those above and below it: its families are known as a whole.
+    pub(super) fn is_listed(&self, id: ResourceId) -> bool {
+        let kind = |id: ResourceId| &self.kinds[usize::from(id.0)];
+        self.sources.lock().are_listed(|of| Kind::is_akin((id, kind(id)), (of, kind(of))))
+    }
+
+    /// The same of all that can be listed at the moment.
+    pub(super) fn has_listed_what_it_can(&self) -> bool {
+        self.sources.lock().are_listed(|of| !self.judge.is_unwatched(of))
     }
 
     /// Whether an object is known to drain, or to be without a shard.

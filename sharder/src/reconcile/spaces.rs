@@ -6,7 +6,10 @@ use kube::api::ListParams;
 use tokio::time::{Instant, sleep};
 
 use super::{rebalance::INCOMPLETE, ring::Ring};
-use crate::index::{ResourceId, repair};
+use crate::{
+    index::{ResourceId, repair},
+    resources::is_namespaces,
+};
 use ringside_runtime::explain::explain;
 
 /// How soon a list that failed is made again.
@@ -40,7 +43,7 @@ pub(super) async fn follow(ring: &Ring) -> Infallible {
         }
         searched = searched.filter(|at| !std::mem::take(&mut has_left) && at.elapsed() < SELDOM);
         // Labels of before in namespaces that are not watched: after what is waited for.
-        if searched.is_none() && !is_cluster && ring.is_complete() {
+        if searched.is_none() && !is_cluster && ring.has_listed_what_it_can() {
             searched = list(ring, None).await.then(Instant::now);
             ring.sources.lock().keep(&now);
         }
@@ -56,7 +59,7 @@ pub(super) async fn follow(ring: &Ring) -> Infallible {
                 selected = selected.map(|before| before.intersection(&now).cloned().collect());
                 sleep(RELABEL_PAUSE).await;
             }
-            () = sleep(if ring.is_complete() { AGAIN } else { INCOMPLETE }), if !is_done => {}
+            () = sleep(if ring.has_listed_what_it_can() { AGAIN } else { INCOMPLETE }), if !is_done => {}
             () = sleep(SELDOM), if is_done && !is_cluster => {}
         }
     }
@@ -80,12 +83,17 @@ async fn list(ring: &Ring, namespace: Option<&str>) -> bool {
     let mut is_whole = true;
     for (at, kind) in ring.kinds.iter().enumerate() {
         let Ok(id) = u8::try_from(at).map(ResourceId) else { break };
-        if !kind.resource.namespaced {
+        // A Namespace that is selected by now is an object of the ring itself.
+        let itself = namespace.filter(|_| is_namespaces(&kind.resource.id)).map(|name| format!("metadata.name={name}"));
+        if !kind.resource.namespaced && itself.is_none() {
             continue;
         }
         let source = ring.source(id, namespace);
         let api = kind.resource.objects(ring.client(), namespace);
-        let which = if namespace.is_some() { ListParams::default() } else { outside(ring, id) };
+        let which = match (namespace, itself) {
+            (None, _) => outside(ring, id),
+            (Some(_), itself) => ListParams { field_selector: itself, ..ListParams::default() },
+        };
         if let Err(error) = repair::list(&source, &api, which).await {
             let (of, resource, error) = (&ring.judge.view().ring, &kind.resource.id, explain(&error));
             tracing::warn!(ring = %of, %resource, namespace, error, "can't list objects of a namespace; trying again");

@@ -12,14 +12,14 @@ use crate::{
     write::Outcome,
 };
 
-/// Takes the labels off. One whose controller is not known (yet) waits until all lists have ended.
+/// Takes the labels off. One whose controller is not known (yet) waits until that one would have been listed.
 pub(super) async fn release(
     ring: &Ring,
     (resource, slot): (ResourceId, Slot),
     target: Target,
     is_lone: bool,
 ) -> Result<(), Failed> {
-    if !is_lone && !ring.is_complete() {
+    if !is_lone && !ring.is_listed(resource) {
         ring.judge.queue(resource).add_after(slot, Priority::Repair, std::time::Duration::from_secs(5));
         return Ok(());
     }

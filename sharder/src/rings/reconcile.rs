@@ -34,6 +34,7 @@ use crate::{
     probe::{Verdict, Verdicts, WebhookMode, WebhookModes},
     reconcile::Known,
     snapshot::Snapshot,
+    webhook::Creates,
 };
 
 /// How long the webhook may be without a certificate until users are told: another replica may be making it.
@@ -55,6 +56,7 @@ pub(crate) struct Told {
     pub(crate) leftovers: Leftovers,
     pub(crate) fences: Fences,
     pub(crate) known: Known,
+    pub(crate) creates: Creates,
     /// Whether the API server reaches the webhook, and whether it is configured to ask it about this ring.
     pub(crate) reach: Verdicts,
     pub(crate) asked: Verdicts,
@@ -207,6 +209,7 @@ fn status_of(
         problems.push(format!("the webhook can't be configured: {why}"));
     }
     problems.extend(told.faults.of(snapshot));
+    problems.extend(told.creates.faults(&snapshot.ring));
     let unheard = snapshot.long_unheard(Instant::now());
     if !unheard.is_empty() {
         let unaware = told.leases.unaware(&snapshot.ring, snapshot.generation);

@@ -156,7 +156,7 @@ fn of_the_ring(snapshot: &Snapshot) -> Option<String> {
     snapshot.named.iter().find(is_controlled)?;
     let mut groups: BTreeMap<&str, Option<BTreeSet<&str>>> = BTreeMap::new();
     for resource in snapshot.mains.iter().flat_map(|main| main.controlled.iter().chain([&main.resource])) {
-        groups.entry(&resource.id.group).or_default().get_or_insert_default().insert(&resource.api.kind);
+        groups.entry(&resource.id.group).or_default().get_or_insert_default().insert(&resource.kind);
     }
     // Of what is not served the kind is not known.
     groups.extend(snapshot.unresolved.iter().map(|name| (&*name.group, None)));

@@ -20,14 +20,17 @@ pub(crate) struct Main {
 }
 
 impl Main {
-    /// Whether objects of this resource follow its own.
-    pub(super) fn controls(&self, child: &GroupResource) -> bool {
-        self.controlled.iter().any(|controlled| controlled.id == *child)
+    /// The resource whose objects follow its own, by its name.
+    pub(super) fn controls(&self, child: &GroupResource) -> Option<&Arc<Resource>> {
+        self.controlled.iter().find(|controlled| controlled.id == *child)
     }
 
-    /// The controlled resource of an object that itself controls another.
-    pub(crate) fn link(&self, controller: &OwnerReference) -> Option<&Arc<Resource>> {
-        self.controlled.iter().find(|controlled| controlled.is_named_by(controller))
+    /// What stands above a child that `controller` controls.
+    pub(super) fn above(&self, child: &GroupResource, controller: &OwnerReference) -> Option<Above<'_>> {
+        let child = self.controls(child)?;
+        let is_above = |above: &&Arc<Resource>| above.is_named_by(controller) && child.may_follow(above);
+        let owner = Some(&self.resource).filter(is_above).map(|_| Above::Owner(self));
+        owner.or_else(|| self.controlled.iter().find(is_above).map(Above::Link))
     }
 }
 
@@ -53,7 +56,11 @@ pub(super) fn departing(ring: &Ring, catalog: &Catalog) -> BTreeMap<GroupResourc
 /// A resource that another one controls, and that controls others, is a link of a chain, and none of them.
 pub(super) fn mains(ring: &Ring, catalog: &Catalog, problems: &mut Vec<String>) -> Vec<Main> {
     let mut find = |name: &GroupResource| match catalog.get(name) {
-        Some(Ok(resource)) => Some(resource.clone()),
+        Some(Ok(resource)) => {
+            let faults: Vec<_> = resource.version_faults().filter(|fault| !problems.contains(fault)).collect();
+            problems.extend(faults);
+            Some(resource.clone())
+        }
         Some(Err(problem)) => {
             let problem = format!("resource '{name}' {problem}");
             if !problems.contains(&problem) {
@@ -95,7 +102,7 @@ pub(super) fn mains(ring: &Ring, catalog: &Catalog, problems: &mut Vec<String>) 
         }
     }
     // What controls itself in the end follows nobody.
-    circular.retain(|name| !mains.values().any(|main| main.controls(name)));
+    circular.retain(|name| !mains.values().any(|main| main.controls(name).is_some()));
     problems.extend(unusable);
     problems.extend(circular.iter().map(|name| {
         format!("resource '{name}' controls itself in the end, so its objects have no shard; remove it from controlledResources")

@@ -14,17 +14,14 @@ const TOKENS: NonZeroU32 = NonZeroU32::new(10).unwrap();
 
 pub(crate) fn resource(group: &str, kind: &str, plural: &str) -> Arc<Resource> {
     let api_version = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
-    Arc::new(Resource {
-        id: GroupResource { group: group.into(), resource: plural.into() },
-        api: ApiResource {
-            group: group.into(),
-            version: "v1".into(),
-            api_version,
-            kind: kind.into(),
-            plural: plural.into(),
-        },
-        namespaced: true,
-    })
+    let api = ApiResource {
+        group: group.into(),
+        version: "v1".into(),
+        api_version,
+        kind: kind.into(),
+        plural: plural.into(),
+    };
+    Arc::new(Resource::new(GroupResource { group: group.into(), resource: plural.into() }, api, true))
 }
 
 /// The key of an object of this name in namespace `default`.
@@ -40,6 +37,12 @@ pub(crate) fn catalog() -> Catalog {
         resource("apps", "Deployment", "deployments"),
     ];
     served.into_iter().map(|resource| (resource.id.clone(), Ok(resource))).collect()
+}
+
+/// A ring without shards, where these resources are served.
+pub(crate) fn with_catalog(spec: &serde_json::Value, served: impl IntoIterator<Item = Arc<Resource>>) -> Snapshot {
+    let catalog = served.into_iter().map(|resource| (resource.id.clone(), Ok(resource))).collect();
+    Snapshot::build("example".parse().unwrap(), &ring(spec), &catalog, members(&[]), None, TOKENS)
 }
 
 pub(crate) fn members(shards: &[(&str, ShardState)]) -> Members {
@@ -245,7 +248,9 @@ fn a_resource_that_another_controls_is_a_main_resource_too_where_it_is_named_so(
     let mains: Vec<_> = snapshot.mains.iter().map(|main| main.resource.id.to_string()).collect();
     assert_eq!(mains, ["configmaps", "secrets"]);
     assert_eq!(snapshot.problems, [""; 0]);
-    assert!(snapshot.mains[0].controls(&snapshot.mains[1].resource.id) && snapshot.mains[1].controlled.is_empty());
+    assert!(
+        snapshot.mains[0].controls(&snapshot.mains[1].resource.id).is_some() && snapshot.mains[1].controlled.is_empty()
+    );
 }
 
 fn names<'a>(resources: impl IntoIterator<Item = &'a Arc<Resource>>) -> Vec<String> {

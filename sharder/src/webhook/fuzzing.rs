@@ -49,7 +49,7 @@ impl Webhook {
                 kind: (*kind).to_owned(),
                 plural: id.resource.clone(),
             };
-            (id.clone(), Ok(Arc::new(Resource { id: id.clone(), api, namespaced: true })))
+            (id.clone(), Ok(Arc::new(Resource::new(id.clone(), api, true))))
         });
         let members: Members = shards.iter().map(|shard| (shard.clone(), ShardState::Ready)).collect();
         let name = ring.name().ok()?;
@@ -68,6 +68,7 @@ impl Webhook {
             metrics: Metrics::default(),
             room: Room::default(),
             owners: Arc::default(),
+            creates: Default::default(),
             injector: Some(injector.knowing(Sidecar::Native)),
         };
         Some(Self { runtime, reviewer, ring: name })

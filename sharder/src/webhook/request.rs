@@ -9,7 +9,7 @@ use ringside_ring::{Ownership, RingLabels, cluster_ring::GroupResource, handover
 use serde::Deserialize;
 
 use super::lenient;
-use crate::cel::POD_NAME;
+use crate::{cel::POD_NAME, resources::is_namespaces};
 
 /// An `AdmissionReview`, as far as it matters.
 #[derive(Debug, Deserialize)]
@@ -221,9 +221,10 @@ impl Request {
             .is_some_and(|metadata| metadata.labels.is_some())
     }
 
-    /// The namespace, for a key; none for an object without one.
+    /// The namespace, for a key; none for an object without one. Of a Namespace the API server says its own name.
     pub(super) fn namespace(&self) -> Option<&str> {
-        self.namespace.as_deref().filter(|namespace| !namespace.is_empty())
+        let namespace = self.namespace.as_deref().filter(|_| !is_namespaces(&self.resource));
+        namespace.filter(|namespace| !namespace.is_empty())
     }
 }
 

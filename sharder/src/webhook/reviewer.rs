@@ -14,6 +14,7 @@ use tokio::{sync::watch, time::timeout};
 
 use super::{
     body::{Arrived, Room},
+    created::Creates,
     injector::Injector,
     owner_reads::{Answer as Found, OwnerReads},
     request::{Request, Unreadable, parse},
@@ -46,6 +47,7 @@ pub(crate) struct Reviewer {
     pub(crate) metrics: Metrics,
     pub(crate) room: Room,
     pub(crate) owners: Arc<OwnerReads>,
+    pub(crate) creates: Creates,
     /// Adds the proxy to pods, where that is wanted.
     pub(crate) injector: Option<Injector>,
 }
@@ -98,6 +100,7 @@ impl Reviewer {
                     // An acknowledgement: nobody else sees this move end.
                     let age = request.drain(&snapshot.labels).and_then(|id| move_id::age(id, SystemTime::now()));
                     age.inspect(|age| self.metrics.move_took(&snapshot.ring, *age));
+                    self.note_create(&request, snapshot);
                 }
                 allow.with_patch(&patch)
             }
@@ -106,6 +109,14 @@ impl Reviewer {
             }
             Decision::Odd(odd) => allow.with_warning(odd.to_string()),
             Decision::Leave | Decision::Follow(_) => allow,
+        }
+    }
+
+    /// An object is about to be created with its label, if nobody refuses that.
+    fn note_create(&self, request: &Request, snapshot: &Snapshot) {
+        let (Some(object), true) = (request.placed(), request.creates()) else { return };
+        if let (Some(resource), Some(name)) = (snapshot.resource(&request.resource), object.name) {
+            self.creates.labelled(&self.client, (&snapshot.ring, resource), (request.namespace(), &name));
         }
     }
 
@@ -159,20 +170,14 @@ impl Reviewer {
         let Some(owner) = owner else { return Ok(Decision::Leave) };
         let owner = known.insert(owner);
         loop {
-            let found = self.read_owner(snapshot, owner, namespace).await?;
-            let place = match &found {
-                Some(found) => Some(snapshot.place_of(owner.main, &found.metadata)),
-                None => owner.place(snapshot, namespace),
-            };
-            let found = found.map(|found| Target::of(&found.metadata, &snapshot.labels));
-            let live = match &found {
-                Some(found) => self.live_shard(snapshot, found).await?,
-                None => None,
-            };
-            let between = found.is_some_and(|found| found.shard.is_none());
-            let comes = between && place.is_some_and(|place| snapshot.shard_for_new(owner.main, place).is_some());
+            // It is gone, or was never there in this namespace: the object follows nothing.
+            let Some(found) = self.read_owner(snapshot, owner, namespace).await? else { return Ok(Decision::Leave) };
+            let place = snapshot.place_of(owner.main, &found.metadata);
+            let found = Target::of(&found.metadata, &snapshot.labels);
+            let live = self.live_shard(snapshot, &found).await?;
+            let comes = found.shard.is_none() && snapshot.shard_for_new(owner.main, place).is_some();
             if !(comes && request.creates()) {
-                return Ok(followed(request, snapshot, (owner.main, place), live));
+                return Ok(followed(request, snapshot, (owner.main, Some(place)), live));
             }
             tokio::time::sleep(BETWEEN_OWNERS).await;
         }

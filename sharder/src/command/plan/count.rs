@@ -75,7 +75,7 @@ impl Counting<'_> {
             for (object, place) in page {
                 if has_owner(&object) {
                     // It is counted with what it follows.
-                } else if self.selects(&object) {
+                } else if self.selects(resource, &object) {
                     let (next, to) = self.next(&object, place);
                     forecast.object(&resource.id, &object, (&next, to.as_ref()));
                     if let Some(home) = self.snapshot.home(place).filter(|_| !self.snapshot.is_placed_by_name(main)) {
@@ -128,7 +128,7 @@ impl Counting<'_> {
                 if controller.is_none() && self.snapshot.main(&kind.id).is_some() {
                     continue;
                 }
-                let Some(controller) = controller.filter(|_| self.selects(&child)) else {
+                let Some(controller) = controller.filter(|_| self.selects(kind, &child)) else {
                     // It is not let go of by itself: it follows its owner out of the ring, or follows nobody of it.
                     forecast.leaver(&kind.id, &child, &released(&child));
                     continue;
@@ -206,8 +206,9 @@ impl Counting<'_> {
     }
 
     /// Whether the object is in one of the ring's namespaces, or in none.
-    fn selects(&self, object: &Target) -> bool {
-        object.namespace.as_ref().is_none_or(|namespace| self.namespaces.contains(namespace))
+    fn selects(&self, resource: &Resource, object: &Target) -> bool {
+        let namespace = resource.selected_by(object.namespace.as_deref(), Some(&object.name));
+        namespace.is_none_or(|namespace| self.namespaces.contains(namespace))
     }
 
     fn pages(&self, resource: &Resource) -> impl futures::Stream<Item = Result<Vec<Target>, kube::Error>> {

@@ -1,16 +1,20 @@
 //! Lists of a feed: a stream that goes on as a watch, or pages.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use ringside_runtime::explain::code;
+use tokio::time::{Instant, timeout_at};
 
 use super::{Events, Feed, ListBy, PAGE, State, WATCH_SECONDS};
 use crate::index::{Mark, Mode, Part};
 
 /// On the bookmark behind the last object of a streaming list (Kubernetes, "Streaming lists").
 pub(super) const END: &str = "k8s.io/initial-events-end";
+/// How long a streaming list may show no object before its end. Some servers take the request for a watch, and never end it.
+const SILENCE: Duration = Duration::from_secs(30);
+
 /// A list that has ended.
 struct Listed {
     version: String,
@@ -51,12 +55,23 @@ impl Feed {
     /// Without resourceVersion, so that it is not older than the request. An object is gone before the next is read.
     async fn list_stream(&mut self) -> Result<Listed, kube::Error> {
         let params = WatchParams::default().initial_events().timeout(WATCH_SECONDS);
-        let mut events = self.api.watch(&params, "").await?.boxed();
+        let (mut shown, api) = (Instant::now(), self.objects());
+        let Ok(events) = timeout_at(shown + SILENCE, api.watch(&params, "")).await else {
+            return Err(self.by_pages_next("the API server did not begin a streaming list"));
+        };
+        let mut events = events?.boxed();
         let (mut objects, mut kept) = (0, 0);
         self.source.begin(Part::All);
-        while let Some(event) = events.next().await {
+        loop {
+            let Ok(event) = timeout_at(shown + SILENCE, events.next()).await else {
+                return Err(self.by_pages_next("a streaming list of the API server stood still before its last object"));
+            };
+            let Some(event) = event else {
+                return Err(self.by_pages_next("the API server ended a streaming list before its last object"));
+            };
             match event? {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    shown = Instant::now();
                     objects += 1;
                     kept += usize::from(self.source.show(&object));
                 }
@@ -69,17 +84,20 @@ impl Feed {
                 WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
             }
         }
+    }
+
+    /// The next list is in pages, as the streaming one failed so.
+    fn by_pages_next(&mut self, why: &str) -> kube::Error {
         self.list_by = ListBy::Pages;
-        let early = "the API server ended a streaming list before its last object";
-        Err(kube::Error::ReadEvents(io::Error::new(io::ErrorKind::UnexpectedEof, early)))
+        kube::Error::ReadEvents(io::Error::new(io::ErrorKind::UnexpectedEof, why))
     }
 
     async fn list_pages(&mut self) -> Result<Listed, kube::Error> {
         let mut params = ListParams::default().limit(PAGE);
         let (mut objects, mut kept) = (0, 0);
-        let mut is_first = true;
+        let (api, mut is_first) = (self.objects(), true);
         loop {
-            let page = self.api.list(&params).await?;
+            let page = api.list(&params).await?;
             if std::mem::take(&mut is_first) {
                 self.source.begin(Part::All);
             }

@@ -31,6 +31,7 @@ enum Answer {
     Late(Vec<Value>),
     Json(Value),
     Refused(u16),
+    Never,
 }
 
 fn shown(kind: &str, name: usize, version: u64, shard: Option<&str>) -> Value {
@@ -85,7 +86,7 @@ async fn run_with(
         async move {
             let text = |events: Vec<Value>| events.iter().map(|event| format!("{event}\n")).collect::<String>();
             let (code, text, open_for) = match answer {
-                None => pending().await,
+                None | Some(Answer::Never) => pending().await,
                 Some(Answer::Events(events)) => (200, text(events), Duration::ZERO),
                 Some(Answer::Open(events)) => (200, text(events), Duration::MAX),
                 Some(Answer::Late(events)) => (200, text(events), Duration::from_secs(75)),
@@ -102,7 +103,7 @@ async fn run_with(
     });
     let (index, told, _) = index();
     let progress = Arc::<Progress>::default();
-    let api = kinds()[usize::from(resource.0)].resource.objects(&Client::new(service, "default"), None);
+    let of = (kinds()[usize::from(resource.0)].resource.clone(), Client::new(service, "default"));
     let source = Source {
         index: Arc::clone(&index),
         resource,
@@ -110,7 +111,7 @@ async fn run_with(
         progress: Arc::clone(&progress),
         listing: Arc::default(),
     };
-    let feed = Feed::new(api, source, Arc::new(Semaphore::new(1)), went_back.subscribe());
+    let feed = Feed::new(of, source, Arc::new(Semaphore::new(1)), went_back.subscribe());
     let feed =
         if resource == ROOTS { feed } else { feed.or_labelled(labels().shard, watch::Sender::new(false).subscribe()) };
     let (mode, mut asks) = (feed.mode(), asked.subscribe());
@@ -213,6 +214,18 @@ async fn list_that_is_cut_off_forgets_nothing() {
     assert!(ran.queries[3].contains("limit=500"), "the next is in pages: {:?}", ran.queries);
 }
 
+/// A server behind the API server may take such a list for a watch.
+#[tokio::test(start_paused = true)]
+async fn streaming_list_that_stands_still_is_told_and_made_in_pages() {
+    let begun = Instant::now();
+    let ran = run(vec![Answer::Open(vec![shown("ADDED", 1, 3, None), bookmark(4, false)]), page("", &[2])]).await;
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    assert!(ran.queries[1].contains("limit=500"), "{:?}", ran.queries);
+    assert_eq!((ran.names, &ran.told.lock().failed[..]), (vec!["o2".to_owned()], &[true, false][..]));
+    let ran = run(vec![Answer::Never, page("", &[2])]).await;
+    assert_eq!(ran.names, ["o2"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn older_time_of_the_server_is_listed_anew() {
     let went_back = watch::Sender::new(());
@@ -267,16 +280,48 @@ fn silent() -> (Client, Arc<Mutex<usize>>) {
     (Client::new(service, "default"), asked)
 }
 
+/// Its conversion webhook is down, say.
+#[tokio::test(start_paused = true)]
+async fn watch_goes_on_in_a_version_that_works() {
+    let asked = watch::Sender::new(Vec::<String>::new());
+    let asks = asked.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let path = request.uri().path().to_owned();
+        let code = if path.contains("/v1/") { 500 } else { 422 };
+        asks.send_modify(|asked| asked.push(path));
+        let mut response = Response::new(Body::from(failure(code).to_string().into_bytes()));
+        *response.status_mut() = StatusCode::from_u16(code).unwrap();
+        std::future::ready(Ok::<_, Infallible>(response))
+    });
+    let resource = crate::snapshot::tests::resource("x.io", "Thing", "things");
+    resource.also_serve("v2");
+    let source = Source {
+        index: index().0,
+        resource: ROOTS,
+        scope: Scope::Cluster,
+        progress: Arc::default(),
+        listing: Arc::default(),
+    };
+    let of = (resource, Client::new(service, "default"));
+    let feed = Feed::new(of, source, Arc::new(Semaphore::new(1)), watch::Sender::new(()).subscribe());
+    let mut asks = asked.subscribe();
+    tokio::select! {
+        never = feed.run() => match never {},
+        asked = asks.wait_for(|asked| asked.len() > 1) => drop(asked.unwrap()),
+    }
+    assert_eq!(asked.borrow()[..2], ["/apis/x.io/v1/things", "/apis/x.io/v2/things"]);
+}
+
 /// What one shows the other would take for gone.
 #[tokio::test(start_paused = true)]
 async fn lists_of_one_resource_wait_for_each_other() {
     let (client, asked) = silent();
     let (index, listing) = (index().0, Arc::<super::super::sources::Listing>::default());
     let feed = |scope: Scope| {
-        let api = kinds()[usize::from(ROOTS.0)].resource.objects(&client, scope.namespace());
+        let of = (kinds()[usize::from(ROOTS.0)].resource.clone(), client.clone());
         let (index, listing) = (Arc::clone(&index), Arc::clone(&listing));
         let source = Source { index, resource: ROOTS, scope, progress: Arc::default(), listing };
-        Feed::new(api, source, Arc::new(Semaphore::new(2)), watch::Sender::new(()).subscribe()).run()
+        Feed::new(of, source, Arc::new(Semaphore::new(2)), watch::Sender::new(()).subscribe()).run()
     };
     let both = futures::future::join(feed(Scope::Cluster), feed(Scope::Namespace("n".into())));
     assert!(timeout(Duration::from_secs(10), both).await.is_err());
@@ -288,10 +333,10 @@ async fn lists_of_one_resource_wait_for_each_other() {
 async fn list_under_way_goes_on_when_others_are_to_be_watched() {
     let (client, asked) = silent();
     let (index, all) = (index().0, watch::Sender::new(false));
-    let api = kinds()[usize::from(LEAVES.0)].resource.objects(&client, None);
+    let of = (kinds()[usize::from(LEAVES.0)].resource.clone(), client);
     let source =
         Source { index, resource: LEAVES, scope: Scope::Cluster, progress: Arc::default(), listing: Arc::default() };
-    let feed = Feed::new(api, source, Arc::new(Semaphore::new(1)), watch::Sender::new(()).subscribe());
+    let feed = Feed::new(of, source, Arc::new(Semaphore::new(1)), watch::Sender::new(()).subscribe());
     let feed = feed.or_labelled(labels().shard, all.subscribe());
     let changes = async {
         sleep(Duration::from_secs(1)).await;

@@ -122,11 +122,16 @@ impl Model {
         self.objects[&number].controller.filter(|_| !Self::is_root(number) && !self.is_lone(number))
     }
 
+    /// Whether a controller is known in the namespace of its child.
+    fn is_followed(&self, controller: usize, child: usize) -> bool {
+        self.is_kept(controller) && namespace_of(controller) == namespace_of(child)
+    }
+
     fn root(&self, number: usize) -> Option<usize> {
         let mut next = number;
         for _ in 0..OBJECTS {
             match self.controller(next) {
-                Some(controller) if self.is_kept(controller) => next = controller,
+                Some(controller) if self.is_followed(controller, next) => next = controller,
                 Some(_) => return None,
                 None => return Self::is_root(next).then_some(next),
             }
@@ -217,10 +222,13 @@ fn compare(model: &Model, objects: Objects<'_>) {
         match (known.role(), model.controller(number)) {
             (Role::Root { .. }, None) => assert!(Model::is_root(number)),
             (Role::Lone { certain }, None) => assert!(certain && model.is_lone(number)),
-            (Role::Child { controller }, Some(expected)) => assert_eq!(Some(controller), slot(expected)),
+            (Role::Child { controller }, Some(expected)) => {
+                assert_eq!(Some(controller), slot(expected));
+                assert!(model.is_followed(expected, number));
+            }
             (Role::Waiting, Some(expected)) => {
-                assert!(!model.is_kept(expected));
-                awaited.insert(expected);
+                assert!(!model.is_followed(expected, number));
+                awaited.insert((expected, namespace_of(number)));
             }
             other => panic!("object {number}: {other:?}"),
         }
@@ -258,7 +266,7 @@ fn count(model: &Model, objects: Objects<'_>) {
         let unassigned = counted().filter(|(_, it)| it.shard.is_none()).count();
         assert_eq!(objects.unassigned(resource) as usize, unassigned);
         let has_unassigned_roots = resource == ROOTS && unassigned > 0;
-        assert_eq!(objects.longest_unassigned(resource).is_some(), has_unassigned_roots);
+        assert_eq!(objects.unassigned_since(resource).is_some(), has_unassigned_roots);
         let is_lone =
             |number: usize| model.is_lone(number) && (model.is_labelled(number) || !model.is_excluded(number));
         let lone = of().filter(|(number, _)| is_lone(**number)).count();

@@ -27,6 +27,34 @@ async fn what_belongs_elsewhere_is_drained_and_goes_there_once_it_is_released() 
     assert!(world.lists() - before <= names.len(), "at most one of children for each, which had none");
 }
 
+/// Its conversion webhook is down, say.
+#[tokio::test(start_paused = true)]
+async fn resource_that_can_not_be_listed_keeps_no_other_from_moving() {
+    let mut spec = example_spec();
+    spec["resources"] = json!([{"group": "", "resource": "configmaps"}, {"group": "", "resource": "secrets"}]);
+    let ready = |shard| (shard, ShardState::Ready);
+    let mut world = World::of(snapshot_of(&ring_of(&spec), &[ready("a"), ready("b")]));
+    let (config_map, secret) = (world.name("a", 0), world.name("a", 1));
+    world.put(CONFIG_MAPS, &config_map, Some("b"));
+    world.put(SECRETS, &secret, Some("gone"));
+    let api = world.api.clone();
+    let answers = |status: Option<http::StatusCode>| {
+        api.intercept(move |asked, _| status.filter(|_| asked.path.ends_with("/secrets")));
+    };
+    answers(Some(http::StatusCode::INTERNAL_SERVER_ERROR));
+    world.begin().await;
+    assert!(world.drain(&config_map).is_some(), "its own are all known");
+    let distribution = world.known.distribution(&world.snapshots.borrow());
+    let counted: Vec<_> = distribution.resources.values().map(|counts| counts.shards.is_some()).collect();
+    assert_eq!((counted, distribution.counted), (vec![true, false], None));
+    sleep(Duration::from_secs(70)).await;
+    let told = world.faults.of(&world.snapshots.borrow()).join("; ");
+    assert!(told.starts_with("objects of 'secrets' can't be watched: "), "{told}");
+    answers(None);
+    sleep(Duration::from_secs(40)).await;
+    assert_eq!(world.faults.of(&world.snapshots.borrow()), [""; 0]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_more_objects_are_drained_at_once_than_may_move() {
     let mut world = World::new();

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    faults::Task,
     fixtures::FakeApi,
     leases::tests::held_by,
     reconcile::{Counts, Distribution},
@@ -56,6 +55,7 @@ fn start_trusting(trust: watch::Receiver<Option<Trust>>) -> Ground {
         leftovers: Leftovers::default(),
         fences: crate::fence::follow(api.client()).0,
         known: known.clone(),
+        creates: Default::default(),
         reach: reach.clone(),
         asked: asked.clone(),
         modes: modes.clone(),
@@ -113,7 +113,7 @@ async fn a_ring_is_not_ready_while_its_objects_are_refused() {
     assert_eq!(ground.condition("Ready").0, "True");
     let main = &ground.snapshot.mains[0].resource.id;
     let forbidden = kube::Error::Api(Status::failure("cannot watch", "Forbidden").with_code(403).boxed());
-    ground.faults.failed(main, Task::Watch, &forbidden);
+    ground.faults.unwatched((main, main), &forbidden);
     ground.pass(Duration::from_secs(1)).await;
     let message = "objects of 'configmaps' can't be watched: missing permission: cannot watch";
     assert_eq!(ground.condition("Ready"), ("False".to_owned(), message.to_owned()));

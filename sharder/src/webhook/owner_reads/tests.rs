@@ -72,6 +72,7 @@ async fn created(shard: Option<&'static str>, creates: usize, seen: &Arc<Seen>) 
         metrics: Metrics::default(),
         room: Room::default(),
         owners: Arc::default(),
+        creates: Default::default(),
         injector: None,
     };
     let create = async |number: usize| {
