@@ -17,8 +17,8 @@ use super::{
     label_policy::{Protection, Support},
     report::Report,
     status::{
-        Finding, admitted, controlled, controllers, fenced_by, in_time, leased, reached, stable, status, weighed,
-        worked_on,
+        Finding, admitted, controlled, controllers, fenced_by, in_time, leased, moves, reached, stable, status,
+        weighed, worked_on,
     },
     webhook_configuration::{ClientConfig, Trust, asks, webhook_configuration},
 };
@@ -222,6 +222,7 @@ fn status_of(
     let reach = told.reach.borrow().clone();
     let findings = [
         Some(worked_on(snapshot)),
+        Some(moves(snapshot)),
         reached(reach.as_ref(), webhook),
         Some(in_time(snapshot, &figures.overdue)),
         Some(weighed(snapshot)),

@@ -24,6 +24,9 @@ const CONDITION_FENCED: &str = "Fenced";
 /// The reason in the condition while there are objects without a controller, which may be so for good.
 pub(super) const LONE_OBJECTS: &str = "LoneObjects";
 
+/// The type of the condition that says whether objects move between shards that work.
+pub(crate) const CONDITION_MOVES: &str = "MovesEnabled";
+
 /// What to do about a controller that does not work.
 const REMEDY: &str = "while those of half the shards work, their objects go there: see why the container is not running in these \
     pods, or does not watch the ring's resources (--controller=always if it only asks now and then)";
@@ -94,6 +97,21 @@ pub(super) fn worked_on(snapshot: &Snapshot) -> Finding {
         _ => (true, "Available", "there are shards that work on the objects".to_owned()),
     };
     Finding { type_: "ShardsAvailable", holds, reason, message }
+}
+
+/// Whether objects move between shards that work.
+pub(super) fn moves(snapshot: &Snapshot) -> Finding {
+    let (reason, message) = match snapshot.spec.paused {
+        false => ("Enabled", "objects move to the shards where they belong".to_owned()),
+        true => (
+            "Paused",
+            format!(
+                "spec.paused is set: objects of shards that work stay there; new objects are assigned, and those of shards that are gone taken over; end it with `ringside resume {}`",
+                snapshot.ring
+            ),
+        ),
+    };
+    Finding { type_: CONDITION_MOVES, holds: !snapshot.spec.paused, reason, message }
 }
 
 /// Whether the API server asks the webhook about the ring: it has to reach it, and to be told. Nothing while that is not known.
@@ -303,6 +321,18 @@ mod tests {
             (&*ready.status, &*ready.reason, &*ready.message),
             ("True", REASON_SUCCEEDED, "ClusterRing was successfully reconciled")
         );
+    }
+
+    #[test]
+    fn paused_ring_says_how_to_resume_and_is_ready() {
+        let mut spec = example_spec();
+        spec["paused"] = true.into();
+        let ring = snapshot_of(&ring_of(&spec), &[("a", ShardState::Ready)]);
+        let status = status(&ring, &[], [moves(&ring)], None, at(1));
+        let found: Vec<_> = status.conditions.iter().map(|it| (&*it.type_, &*it.status, &*it.reason)).collect();
+        assert_eq!(found, [("Ready", "True", REASON_SUCCEEDED), (CONDITION_MOVES, "False", "Paused")]);
+        assert!(status.conditions[1].message.ends_with("`ringside resume example`"), "{:?}", status.conditions[1]);
+        assert!(moves(&snapshot()).holds);
     }
 
     #[test]
