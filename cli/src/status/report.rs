@@ -16,12 +16,13 @@ use crate::rings::{Replica, members, objects_of, replicas};
 /// How long an object may be without replica before the ring is unhealthy: assignments take moments.
 const UNASSIGNED_SECONDS: i64 = 60;
 /// Conditions that say that objects wait or that a promise does not hold. The others cost time, or tell of a wrong entry.
-const FAULTS: [&str; 7] = [
+const FAULTS: [&str; 8] = [
     CONDITION_READY,
     "ShardsAvailable",
     "Fenced",
     "ShardsAdmitted",
     "ControllersWorking",
+    "PodsInjected",
     "DrainsInTime",
     "ShardsStable",
 ];
