@@ -3,7 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::{
-    check, cleanup, cluster::Global, completion, drain, inject, output::Said, owner, plan, rbac, ring, status, version,
+    check, cleanup, cluster::Global, completion, drain, inject, output::Said, owner, pause, plan, rbac, ring, status,
+    version,
 };
 
 /// The command line.
@@ -32,10 +33,14 @@ enum Command {
     Inject(inject::Arguments),
     /// Says which replica works on an object, since when, why, and what a move waits for.
     Owner(owner::Arguments),
+    /// Keeps the objects of a ring where they are: no move between replicas that work begins.
+    Pause(pause::Arguments),
     /// Says which objects of a ring would move, and writes nothing.
     Plan(plan::Arguments),
     /// Prints the permissions that a ring needs, as YAML for `kubectl apply`.
     Rbac(rbac::Arguments),
+    /// Moves the objects of a paused ring again.
+    Resume(pause::Arguments),
     /// Works with ClusterRings.
     Ring(ring::Arguments),
     /// Shows how rings are, and the replicas of one. Ends with 2 when a ring is unhealthy.
@@ -62,8 +67,10 @@ impl Line {
             Command::Drain(arguments) => drain::drain(&global, &arguments).await,
             Command::Inject(arguments) => inject::run(&global, arguments).await,
             Command::Owner(arguments) => owner::run(&global, arguments).await,
+            Command::Pause(arguments) => pause::pause(&global, &arguments).await,
             Command::Plan(arguments) => plan::run(&global, arguments).await,
             Command::Rbac(arguments) => rbac::run(&global, arguments).await,
+            Command::Resume(arguments) => pause::resume(&global, &arguments).await,
             Command::Ring(arguments) => ring::run(&arguments, &global).await,
             Command::Status(arguments) => status::run(&global, arguments).await,
             Command::Undrain(arguments) => drain::undrain(&global, &arguments).await,

@@ -54,7 +54,13 @@ pub async fn drain(global: &Global, Drain { pod, wait }: &Drain) -> anyhow::Resu
     let replicas = rings::replicas(&rings::leases(&cluster.client, &ring).await?);
     // Where no replica is left, all count alike, and objects would move to those that are drained.
     let group = Replica::of(&lease).and_then(|it| it.group);
-    let has_groups = !rings::read(&cluster.client, &ring).await?.spec.groups.is_empty();
+    let spec = rings::read(&cluster.client, &ring).await?.spec;
+    if spec.paused {
+        return Ok(Said::unhealthy(format!(
+            "{pod} is not drained: its ring is paused; `ringside resume {ring}` ends that"
+        )));
+    }
+    let has_groups = !spec.groups.is_empty();
     let alike: Vec<_> = replicas.into_iter().filter(|it| !has_groups || it.group == group).collect();
     if !has_receiver(&alike, &name) {
         let of_group = group.filter(|_| has_groups).map(|group| format!(" of group '{group}'")).unwrap_or_default();

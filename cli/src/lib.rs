@@ -15,6 +15,7 @@ pub mod fit;
 pub mod inject;
 pub mod output;
 pub mod owner;
+pub mod pause;
 pub mod plan;
 pub mod rbac;
 pub mod ring;

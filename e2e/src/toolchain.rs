@@ -3,6 +3,7 @@
 //! Everything here blocks, for minutes where a control plane has to be compiled: async callers use
 //! `tokio::task::spawn_blocking`.
 
+mod before;
 mod cache;
 mod environment;
 mod go;
@@ -17,6 +18,7 @@ use std::{path::Path, process::ExitStatus};
 
 use anyhow::anyhow;
 
+pub use before::{Before, ringside_before, without_history};
 pub use environment::Environment;
 pub use libraries::{java, python, without_java, without_python};
 pub use need::Need;

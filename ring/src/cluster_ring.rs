@@ -61,6 +61,10 @@ pub struct ClusterRingSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::drain_deadline")]
     pub drain_deadline_seconds: Option<u16>,
+    /// Whether objects stay where they are. No shard is asked to release one, unless its controller does not work. Moves that have
+    /// begun end. New objects are assigned, and those of shards that are gone are taken over.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub paused: bool,
     /// The namespaces of the shards: a Lease in another one makes no shard. Every namespace when it is absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::namespaces")]

@@ -78,7 +78,8 @@ pub struct Family {
 pub enum Action<Shard = ShardId> {
     /// Nothing: it is where it belongs, or has no labels to lose.
     Keep,
-    /// Nothing: it belongs elsewhere, and would move twice if it moved now. It is decided again once that is settled.
+    /// Nothing: it belongs elsewhere, and would move twice if it moved now, or the ring is paused. It is decided again once that is
+    /// over.
     Stay,
     /// Nothing possible: no shard may receive it.
     NoShard,
@@ -141,6 +142,8 @@ pub struct View {
     has_receiver: bool,
     /// Whether Pods of shards are being replaced.
     is_rolling: bool,
+    /// Whether the ring is paused.
+    is_paused: bool,
 }
 
 impl View {
@@ -150,7 +153,13 @@ impl View {
         let placed = || shards.iter().zip(ring.shares()).filter(|(_, (_, share))| *share > 0).map(|(shard, _)| shard);
         let has_member = placed().any(|shard| shard.is_member);
         let has_receiver = placed().any(|shard| shard.may_receive);
-        Self { has_member, has_receiver, is_rolling: members.are_replaced(), ring, shards }
+        Self { has_member, has_receiver, is_rolling: members.are_replaced(), is_paused: false, ring, shards }
+    }
+
+    /// The same shards, of a ring that may be paused.
+    #[must_use]
+    pub fn paused(self, is_paused: bool) -> Self {
+        Self { is_paused, ..self }
     }
 
     /// The hash ring.
@@ -195,11 +204,12 @@ impl View {
     /// The shard that objects with this key settle at, from wherever they are; none while some stay elsewhere.
     ///
     /// No object leaves its shard for one whose Lease has expired: that one may be gone. Nor for one whose controller is
-    /// absent. And none leaves while Pods are being replaced, or for a shard that comes and goes: it would move again.
+    /// absent. And none leaves while Pods are being replaced, or for a shard that comes and goes: it would move again. In a paused
+    /// ring none leaves at all.
     pub fn settles_at(&self, key: u64) -> Option<ShardId> {
         let home = self.home(key)?;
         let is_open = |shard: &Standing| shard.may_receive && !shard.is_absent && !shard.is_unstable;
-        (!self.is_rolling && self.is(home, is_open)).then_some(home)
+        (!self.is_paused && !self.is_rolling && self.is(home, is_open)).then_some(home)
     }
 
     fn is(&self, shard: ShardId, what: impl Fn(&Standing) -> bool) -> bool {
@@ -235,7 +245,7 @@ impl Action {
 pub fn decide(object: &Object, family: Family, view: &View) -> Action {
     match object.covered {
         Covered::InRing => place(object, family, view),
-        Covered::Leaving => withdraw(object),
+        Covered::Leaving => withdraw(object, view),
         Covered::Withheld => Action::Wait(Waiting::Distribution),
     }
 }
@@ -292,9 +302,10 @@ fn compare(shard: ShardId, to: ShardId, key: u64, view: &View) -> Action {
 }
 
 /// The labels come off in the order of a handover: the object's shard may be working on it. No drain is taken back.
-fn withdraw(object: &Object) -> Action {
+fn withdraw(object: &Object, view: &View) -> Action {
     match (object.holder, object.drain) {
         (Holder::Nobody, None) => Action::Keep,
+        (Holder::Available(_), None) if view.is_paused => Action::Stay,
         (Holder::Available(from), None) => Action::Drain { from },
         (Holder::Available(_), Some(Drain::InTime)) => Action::Wait(Waiting::Acknowledgement),
         (Holder::Available(_), Some(Drain::Overdue { fenced: false })) => Action::Overdue,

@@ -67,7 +67,8 @@ pub fn rights(ring: &RingName, spec: &ClusterRingSpec, sharder_namespace: &str, 
     for namespace in &namespaces {
         let rules = [
             rule("coordination.k8s.io", &["leases"], &["create", "update", "patch", "delete"], None),
-            rule("", &["pods"], &["get"], None),
+            // Listed where the sharder adds the proxy to Pods: those without it have no Lease.
+            rule("", &["pods"], &["get", "list"], None),
             rule("events.k8s.io", &["events"], &["create", "patch"], None),
         ];
         objects.extend(bound("Role", &sharder_role, Some(namespace), &rules, &sharder));

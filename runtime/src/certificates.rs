@@ -123,7 +123,7 @@ mod tests {
         let der = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(der(ca)).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
         let at = UnixTime::since_unix_epoch(Duration::from_secs(NOW + day * 24 * 60 * 60));
         let name = ServerName::try_from(name).unwrap();

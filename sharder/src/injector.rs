@@ -16,6 +16,8 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+pub(crate) mod pods;
+
 use crate::{
     config::Injector,
     keep::Kept,

@@ -21,7 +21,7 @@ use crate::{
     config::Injector,
     faults::Faults,
     fence::{self, Fences, Keeper},
-    injector,
+    injector::{self, pods},
     leases::{Leases, keep_states},
     leftovers::{Leftovers, withdraw},
     metrics::Metrics,
@@ -232,6 +232,7 @@ impl Leader {
         let since = objects.and_then(|objects| objects.unassigned_since.as_ref()).map(|since| since.0.into());
         let (known, faults) = (Known::after(since), Faults::default());
         let (leftovers, asked) = (Leftovers::default(), Verdicts::default());
+        let (found, uninjected) = watch::channel(None);
         let told = Told {
             client: self.client.clone(),
             watches: self.watches.clone(),
@@ -248,6 +249,8 @@ impl Leader {
             support: self.support.subscribe(),
             mutating: self.mutating.clone(),
             leases: self.leases.clone(),
+            injects: self.injector.is_some(),
+            uninjected,
             notices: self.notices.clone(),
             metrics: self.metrics.clone(),
             period: self.sync_period,
@@ -262,6 +265,14 @@ impl Leader {
         };
         let fenced = fence::keep(keeper, latest.clone());
         let withdrawn = withdraw(self.client.clone(), self.writes.clone(), leftovers, latest.clone());
+        let this = self.clone();
+        let of_pods = latest.clone();
+        let uninjected = async move {
+            match this.injector {
+                Some(_) => pods::look(&this.client, (&this.leases, &this.namespaces), &of_pods, &found).await,
+                None => std::future::pending().await,
+            }
+        };
         let distributed = distribute(Self { reach: asked, ..self.clone() }, latest, known, faults);
         let work = async move {
             if let Some(before) = before {
@@ -271,6 +282,7 @@ impl Leader {
                 never = told => never,
                 never = fenced => never,
                 never = withdrawn => never,
+                never = uninjected => never,
                 never = distributed => never,
             }
         };

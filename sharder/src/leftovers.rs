@@ -120,6 +120,11 @@ impl Work {
 
     /// Does what can be done now; returns whether no object of the resource has labels any more, nor gets any.
     async fn is_clean(&mut self, snapshot: &Snapshot, leftovers: &Leftovers, name: &GroupResource) -> bool {
+        if snapshot.spec.paused {
+            // No deadline runs meanwhile: nothing was asked for.
+            self.since.remove(name);
+            return false;
+        }
         let now = Instant::now();
         let departing = snapshot.departing.get(name);
         if matches!(departing, Some(Err(Unusable::NotServed))) {

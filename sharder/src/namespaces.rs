@@ -160,10 +160,18 @@ pub(crate) mod tests {
 
     /// One namespace, with this annotation.
     pub(crate) fn annotated(api: &FakeApi, name: &str, key: &str, value: &str) -> Namespaces {
+        with(api, name, json!({"annotations": {key: value}}))
+    }
+
+    /// One namespace, with this metadata.
+    pub(crate) fn with(api: &FakeApi, name: &str, mut metadata: serde_json::Value) -> Namespaces {
         let mut writer = Writer::default();
         let known = Namespaces::of(&writer, api.client());
-        let metadata = json!({"name": name, "annotations": {key: value}});
-        take_in(Event::Apply(serde_json::from_value(json!({"metadata": metadata})).unwrap()), &mut writer, &known);
+        metadata["name"] = name.into();
+        let namespace: Metadata = serde_json::from_value(json!({"metadata": metadata})).unwrap();
+        for event in [Event::Init, Event::InitApply(namespace), Event::InitDone] {
+            take_in(event, &mut writer, &known);
+        }
         known
     }
 }

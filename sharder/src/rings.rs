@@ -27,6 +27,7 @@ mod webhook_configuration;
 pub(crate) use additions::{keep_foreign, noted};
 pub(crate) use label_policy::{Support, bindings_of, follow as follow_support};
 pub(crate) use reconcile::{Told, reconcile};
+pub(crate) use status::CONDITION_MOVES;
 pub(crate) use webhook_configuration::{ClientConfig, SERVICE_NAME, Trust};
 
 use ringside_runtime::explain::{code, explain_watch};

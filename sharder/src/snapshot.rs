@@ -173,7 +173,11 @@ impl Snapshot {
             unweighed: Vec::new(),
             lease_faults: Vec::new(),
             shared_names: None,
-            views: groups.members(&members).iter().map(|of| View::new(of, hash_ring.clone())).collect(),
+            views: groups
+                .members(&members)
+                .iter()
+                .map(|of| View::new(of, hash_ring.clone()).paused(ring.spec.paused))
+                .collect(),
             groups,
             members,
         }

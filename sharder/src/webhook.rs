@@ -12,7 +12,7 @@ mod farewell;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod identity;
-mod injector;
+pub(crate) mod injector;
 mod lenient;
 mod owner_reads;
 mod request;

@@ -217,8 +217,11 @@ impl Seen {
                 let moves = belongs_to.filter(|first| **first != owner.name);
                 (
                     true,
-                    moves.map(|first| {
-                        format!("its turn to move to {first}, which may wait for a roll-out or a late replica")
+                    moves.map(|first| match self.ring.spec.paused {
+                        true => format!("`ringside resume {}`, to move to {first}: its ring is paused", self.name),
+                        false => {
+                            format!("its turn to move to {first}, which may wait for a roll-out or a late replica")
+                        }
                     }),
                 )
             }

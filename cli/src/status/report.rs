@@ -16,12 +16,13 @@ use crate::rings::{Replica, members, objects_of, replicas};
 /// How long an object may be without replica before the ring is unhealthy: assignments take moments.
 const UNASSIGNED_SECONDS: i64 = 60;
 /// Conditions that say that objects wait or that a promise does not hold. The others cost time, or tell of a wrong entry.
-const FAULTS: [&str; 7] = [
+const FAULTS: [&str; 8] = [
     CONDITION_READY,
     "ShardsAvailable",
     "Fenced",
     "ShardsAdmitted",
     "ControllersWorking",
+    "PodsInjected",
     "DrainsInTime",
     "ShardsStable",
 ];
@@ -76,6 +77,8 @@ pub(super) struct Problem {
     pub(super) condition: String,
     pub(super) reason: String,
     pub(super) message: String,
+    /// For how long it has been false.
+    pub(super) seconds: i64,
     /// Whether it makes the ring unhealthy.
     pub(super) fault: bool,
 }
@@ -126,7 +129,8 @@ pub(super) fn of_ring(
         moving: counts.draining,
         moving_seconds: seconds(counts.draining_since.as_ref().map(|since| since.0)),
     });
-    let mut problems: Vec<_> = status.conditions.iter().filter(|it| it.status == "False").map(problem).collect();
+    let mut problems: Vec<_> =
+        status.conditions.iter().filter(|it| it.status == "False").map(|it| problem(it, now)).collect();
     problems.sort_by_key(|problem| FAULTS.iter().position(|fault| *fault == problem.condition).unwrap_or(FAULTS.len()));
     let ready = status.conditions.iter().find(|it| it.type_ == CONDITION_READY).map(|it| it.status == "True");
     let waiting = objects.as_ref().and_then(|it| it.without_owner_seconds.filter(|_| it.without_owner > 0));
@@ -164,9 +168,10 @@ pub(super) fn of_ring(
     }
 }
 
-fn problem(condition: &Condition) -> Problem {
-    let Condition { type_, reason, message, .. } = condition.clone();
-    Problem { fault: FAULTS.contains(&&*type_), condition: type_, reason, message }
+fn problem(condition: &Condition, now: Timestamp) -> Problem {
+    let Condition { type_, reason, message, last_transition_time, .. } = condition.clone();
+    let seconds = now.as_second() - last_transition_time.0.as_second();
+    Problem { fault: FAULTS.contains(&&*type_), condition: type_, reason, message, seconds }
 }
 
 fn of_replica(
@@ -252,6 +257,7 @@ mod tests {
         let conditions = json!({"LabelsProtected": "False", "Ready": "True", "DrainsInTime": "False"});
         let report = of_ring(&ring(&conditions, &counts()), None, None, at(NOW));
         assert_eq!((report.problems[0].condition.as_str(), report.healthy), ("DrainsInTime", false));
+        assert_eq!(report.problems[0].seconds, 90);
         assert!(!of_ring(&ring(&json!({}), &counts()), None, None, at(NOW)).healthy, "nobody said Ready");
     }
 

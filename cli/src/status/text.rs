@@ -35,10 +35,10 @@ pub(super) fn table(report: &Report) -> String {
         }
         text.push('\n');
         text.push_str(&table.render());
-        for Problem { condition, reason, message, fault } in &ring.problems {
+        for Problem { condition, reason, message, seconds, fault } in &ring.problems {
             let mark = if *fault { 'x' } else { '!' };
             text.push('\n');
-            text.push_str(&wrap(&format!("{mark} {condition} is False ({reason}): {message}"), "  "));
+            text.push_str(&wrap(&format!("{mark} {condition} is False for {seconds} s ({reason}): {message}"), "  "));
         }
     }
     text
@@ -100,8 +100,13 @@ mod tests {
             version: Some("0.1.0".into()),
             safe_to_delete: Safe::LastOne,
         };
-        let problem =
-            Problem { condition: "DrainsInTime".into(), reason: "R".into(), message: "word ".repeat(40), fault: true };
+        let problem = Problem {
+            condition: "DrainsInTime".into(),
+            reason: "R".into(),
+            message: "word ".repeat(40),
+            seconds: 3,
+            fault: true,
+        };
         let ring = RingReport {
             name: "websites".into(),
             healthy: false,
@@ -129,6 +134,6 @@ mod tests {
             text.contains("ready, idle  drained  141      34 %   -           0.1.0    no, no other works"),
             "{text}"
         );
-        assert!(text.contains("\nx DrainsInTime is False (R): word"), "{text}");
+        assert!(text.contains("\nx DrainsInTime is False for 3 s (R): word"), "{text}");
     }
 }

@@ -1,6 +1,6 @@
 //! Replicas of the sharder that end, or reach the API server in another way.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
@@ -15,6 +15,26 @@ impl System {
         let plane = self.plane_mut();
         plane.start_sharder(Some(relay)).await?;
         plane.start_sharders(plane.sharders.len()).await
+    }
+
+    /// Starts proxies and sharders from these programs from now on.
+    pub fn start_from(&mut self, proxy: &Path, sharder: &Path) {
+        let programs = &mut self.plane_mut().ringside;
+        (programs.proxy, programs.sharder) = (proxy.to_owned(), sharder.to_owned());
+    }
+
+    /// Replaces the replicas of the sharder one by one, as a Deployment does: the next one is ready before one ends. The one that
+    /// leads is the first to end.
+    pub async fn roll_sharders(&mut self, within: Duration) -> Result<(), SystemError> {
+        let leader = self.leading_sharder(within).await?;
+        let (first, then): (Vec<_>, Vec<_>) =
+            self.sharders().map(|it| it.name().to_owned()).partition(|name| *name == leader);
+        for name in first.into_iter().chain(then) {
+            let replicas = self.plane_mut().sharders.len();
+            self.start_sharders(replicas + 1).await?;
+            self.stop_sharder(&name).await?;
+        }
+        Ok(())
     }
 
     /// Ends a replica of the sharder gracefully; its Pod stays.

@@ -21,7 +21,7 @@ pub struct Environment {
     /// Cargo's target folder.
     pub target: PathBuf,
     /// The variables by which cargo tells this process which package it belongs to. A build that inherits them looks
-    /// changed to build scripts that watch them, as the one of `ring` does, and half of everything is compiled again.
+    /// changed to build scripts that watch them, as that of a C library may, and half of everything is compiled again.
     pub of_package: Vec<OsString>,
 }
 

@@ -9,13 +9,15 @@ use std::{
 
 use anyhow::bail;
 
-use super::{Environment, libraries, programs, workspace};
+use super::{Environment, before, libraries, programs, workspace};
 
 /// What a case needs to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
     /// Proxy, sharder and the command.
     Ringside,
+    /// Proxy and sharder of the version that landed last.
+    Before,
     /// etcd and the API server.
     ControlPlane,
     /// The sample operator.
@@ -47,6 +49,7 @@ impl Need {
     /// What is missing on this machine, and how to install it.
     pub fn obstacle(self, environment: &Environment) -> Option<String> {
         match self {
+            Self::Before => before::without_history(environment),
             Self::Java(_) => libraries::without_java(environment),
             Self::Python(_) => libraries::without_python(environment),
             _ => None,
@@ -58,6 +61,7 @@ impl Need {
         let electors = Path::new(env!("CARGO_MANIFEST_DIR")).join("electors");
         match self {
             Self::Ringside => workspace::ringside(environment).map(drop),
+            Self::Before => before::ringside_before(environment).map(drop),
             Self::ControlPlane => programs::control_plane(environment).map(drop),
             Self::Operator => programs::operator(environment).map(drop),
             Self::ControllerManager => programs::kube_controller_manager(environment).map(drop),
@@ -77,6 +81,7 @@ impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Ringside => "ringside-proxy, ringside-sharder and ringside",
+            Self::Before => "proxy and sharder of the version before",
             Self::ControlPlane => "etcd and kube-apiserver",
             Self::Operator => "the sample operator",
             Self::ControllerManager => "kube-controller-manager",

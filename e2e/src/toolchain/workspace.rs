@@ -40,6 +40,19 @@ pub fn ringside(environment: &Environment) -> anyhow::Result<RingsidePrograms> {
     })
 }
 
+/// Builds programs of another version, whose source is in a folder, in a target folder of its own: the optimization of
+/// dependencies and their versions are those of before.
+pub(super) fn programs_of<const N: usize>(
+    environment: &Environment,
+    folders: (&Path, &Path),
+    names: [&'static str; N],
+) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
+    let programs = names.iter().flat_map(|name| ["--bin", *name]);
+    let all: Vec<_> = ["--quiet", "--locked", "--profile", profile()].into_iter().chain(programs).collect();
+    let mut built = cargo(environment, Command::new(&environment.cargo), folders, ("build", &all, &[]))?;
+    names.iter().map(|name| Ok((*name, built.take(name)?))).collect()
+}
+
 fn once<T: Clone>(built: &Mutex<Option<T>>, build: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let mut built = built.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(programs) = &*built {

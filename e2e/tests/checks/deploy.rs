@@ -249,6 +249,28 @@ fn image_is_that_of_the_release_until_values_say_otherwise() {
     assert_eq!(digested, format!("registry.example.com/team/ringside-sharder@{digest}"));
 }
 
+/// cert-manager writes an authority into the webhooks at once, and a kubelet shows files a minute later. So a renewed certificate
+/// has to be of the authority that is there. The chart renders the same objects.
+#[test]
+fn certificate_of_cert_manager_is_signed_by_an_authority_that_outlives_it() {
+    let objects = manifests::read(&deploy("kustomize/components/cert-manager/certificate.yaml")).unwrap();
+    let find = |kind: &str, name: &str| {
+        let is_it = |object: &&DynamicObject| object.types.as_ref().unwrap().kind == kind && object.name_any() == name;
+        &objects.iter().find(is_it).unwrap_or_else(|| panic!("{kind} {name}")).data["spec"]
+    };
+    let hours = |certificate: &Value| -> u32 {
+        certificate["duration"].as_str().unwrap().trim_end_matches('h').parse().unwrap()
+    };
+    let leaf = find("Certificate", "ringside-sharder");
+    let issuer = find("Issuer", leaf["issuerRef"]["name"].as_str().unwrap());
+    let authority = find("Certificate", "ringside-sharder-ca");
+    assert_eq!(issuer["ca"]["secretName"], authority["secretName"]);
+    assert_eq!(authority["isCA"], json!(true));
+    assert_eq!(authority["privateKey"]["rotationPolicy"], json!("Never"), "else its renewal is another authority");
+    assert!(hours(authority) >= 10 * hours(leaf));
+    assert_ne!(leaf["secretName"], authority["secretName"]);
+}
+
 /// The namespace of OpenShift names user and group, and no cluster need have a priority.
 #[test]
 fn sharder_names_no_user_and_no_priority_anywhere() {

@@ -43,7 +43,7 @@ const PAGES: [(&str, usize); 19] = [
 const MORE: usize = 20;
 
 /// The lines that the book may have.
-const MAX_BOOK: usize = 2_280;
+const MAX_BOOK: usize = 2_340;
 
 /// The lines that the README may have.
 const MAX_README: usize = 80;

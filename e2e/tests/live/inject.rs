@@ -18,8 +18,9 @@ use ringside_e2e::{
     eventually::eventually,
     live::Group,
     manifests,
-    system::{NAMESPACE, Settings, System},
+    system::{NAMESPACE, Return, Settings, System},
 };
+use ringside_ring::Ring;
 use serde_json::{Value, json};
 
 use crate::{
@@ -176,5 +177,23 @@ async fn pods_get_the_proxy_at_their_creation() {
     until("a pod whose namespace asks for it gets the proxy", &other).await;
     let without = pod("without", &json!({"ringside.dev/inject": "disabled"}));
     assert!(!is_injected(&pods.create(&dry_run, &without).await.unwrap()));
+
+    // One that comes up while no sharder answers is named by the next leader.
+    let ring = system.start_ring().await.unwrap();
+    system.kill_sharders().await.unwrap();
+    let late = pods.create(&PostParams::default(), &pod("late", &labelled)).await.unwrap();
+    assert!(!is_injected(&late));
+    system.return_sharders(Return::SamePod).await.unwrap();
+    let rings: Api<Ring> = Api::all_with(client.clone(), &ring.kind());
+    eventually("the ring names the pod", DEADLINE, || async {
+        let status = rings.get(ring.name()).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        let named = status.conditions.iter().find(|it| it.type_ == "PodsInjected");
+        match named {
+            Some(it) if it.status == "False" && it.message.contains("default/late;") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await
+    .unwrap();
     system.check().unwrap();
 }

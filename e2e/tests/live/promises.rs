@@ -8,8 +8,9 @@ mod membership;
 mod pauses;
 mod request;
 mod rest;
+mod versions;
 
-use ringside_e2e::{case, live::Group};
+use ringside_e2e::{case, live::Group, toolchain::Need};
 
 /// The cases.
 pub(crate) fn group() -> Group {
@@ -25,6 +26,10 @@ pub(crate) fn group() -> Group {
             case!(forced::what_a_standing_proxy_does_not_let_go_of_is_taken_and_nothing_that_it_had_sent_lands)
                 .works()
                 .costs("two minutes: by a whole system, what `api_server_fence` shows by hand"),
+            case!(versions::rolled_back_and_forth_amid_moves_and_a_takeover_nothing_is_worked_on_twice_or_forgotten)
+                .alone()
+                .needs(Need::Before)
+                .costs("a build of the version before, and four minutes"),
         ],
     )
     .strict()

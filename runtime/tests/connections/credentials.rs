@@ -285,6 +285,22 @@ async fn a_request_with_credentials_of_its_own_is_sent_with_none_of_the_process(
     }
 }
 
+/// As authorities of `openssl ecparam` and step-ca sign, and as cert-manager makes with `size: 521`.
+#[tokio::test]
+async fn each_curve_with_each_hash_is_verified() {
+    for (name, certificate, key) in [
+        ("P-256", include_str!("p256-sha512.crt"), include_str!("p256-sha512.key")),
+        ("P-384", include_str!("p384-sha512.crt"), include_str!("p384-sha512.key")),
+        ("P-521", include_str!("p521-sha512.crt"), include_str!("p521-sha512.key")),
+    ] {
+        let serve = |_, _| std::future::ready(()).boxed();
+        let server = Server::listen_with_pem(certificate, key, true, serve).await;
+        // The connection ends once it is secured.
+        let error = send(&client(&server), Method::GET, "/").await.unwrap_err().to_string();
+        assert!(server.connections() > 0, "{name}: {error}");
+    }
+}
+
 /// What `openssl req -x509` makes, and what old authorities issue: kubectl takes both.
 #[tokio::test]
 async fn a_certificate_that_is_not_taken_is_named_with_the_remedy() {

@@ -25,7 +25,7 @@ use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use rustls::{
     DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
     client::danger::HandshakeSignatureValid,
-    pki_types::{CertificateDer, PrivateKeyDer, UnixTime},
+    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject},
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
 use tokio::net::{TcpListener, TcpStream};
@@ -79,13 +79,22 @@ impl Server {
         F: Fn(TlsStream<TcpStream>, usize) -> BoxFuture<'static, ()> + Send + Sync + 'static,
     {
         let CertifiedKey { cert, signing_key } = certified;
-        let key = PrivateKeyDer::Pkcs8(signing_key.serialize_der().into());
+        Self::listen_with_pem(&cert.pem(), &signing_key.serialize_pem(), http2, serve).await
+    }
+
+    /// The same with certificate and key as PEM.
+    pub(crate) async fn listen_with_pem<F>(certificate: &str, key: &str, http2: bool, serve: F) -> Self
+    where
+        F: Fn(TlsStream<TcpStream>, usize) -> BoxFuture<'static, ()> + Send + Sync + 'static,
+    {
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+        let shown = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
         let tls = ServerConfig::builder().with_client_cert_verifier(Arc::new(AnyCertificate));
-        let tls = tls.with_single_cert(vec![cert.der().clone()], key).unwrap();
+        let tls = tls.with_single_cert(vec![shown], key).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = Self {
             address: listener.local_addr().unwrap(),
-            authority: cert.pem(),
+            authority: certificate.to_owned(),
             connections: Arc::default(),
             requests: Arc::default(),
             http2: Arc::new(http2.into()),
@@ -189,7 +198,7 @@ impl ClientCertVerifier for AnyCertificate {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        rustls::crypto::ring::default_provider().signature_verification_algorithms.supported_schemes()
+        rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
     }
 }
 

@@ -73,6 +73,25 @@ async fn a_resource_that_left_is_let_go_of_before_what_follows_it() {
     task.abort();
 }
 
+/// Nor does the deadline of what is asked for later.
+#[tokio::test(start_paused = true)]
+async fn paused_ring_releases_nothing_that_left() {
+    let (api, _leftovers, task, ring) = start();
+    let of = |generation, paused| {
+        of_generation(
+            generation,
+            &json!({"paused": paused, "resources": [{"group": "apps", "resource": "deployments"}]}),
+        )
+    };
+    ring.send_replace(of(2, true));
+    sleep(Duration::from_secs(300)).await;
+    assert_eq!(labels(&api, &path(CONFIG_MAPS, "alive")).as_object().unwrap().len(), 1);
+    ring.send_replace(of(3, false));
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(labels(&api, &path(CONFIG_MAPS, "alive")).as_object().unwrap().len(), 2, "asked, and not taken");
+    task.abort();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_copy_on_an_object_of_another_controller_stays_and_holds_up_nothing() {
     let (api, leftovers, task, _ring) = start();

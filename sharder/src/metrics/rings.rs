@@ -18,7 +18,7 @@ use prometheus_client::{
 use ringside_ring::{RingName, cluster_ring::GroupResource};
 
 use super::{ResourceLabels, RingLabel, labels, ring_label};
-use crate::index::Lone;
+use crate::{index::Lone, rings::CONDITION_MOVES};
 
 /// What is known of one ring.
 #[derive(Clone, Debug, Default)]
@@ -108,7 +108,7 @@ impl Rings {
 /// The metrics of rings as a whole: name, what it says, and its value.
 type OfRing = (&'static str, &'static str, fn(&RingFigures) -> Option<i64>);
 
-const OF_RINGS: [OfRing; 8] = [
+const OF_RINGS: [OfRing; 9] = [
     ("clusterring_status_shards", "Shards that have a Lease", |ring| Some(ring.shards.into())),
     ("clusterring_status_available_shards", "Shards that take part in partitioning", |ring| {
         Some(ring.available_shards.into())
@@ -134,6 +134,9 @@ const OF_RINGS: [OfRing; 8] = [
         "Since when a resource has been in the ring whose objects are yet to be labelled, in seconds since 1970",
         |ring| seconds(ring.joining_since),
     ),
+    ("paused_timestamp_seconds", "Since when the ring has been paused, in seconds since 1970", |ring| {
+        ring.conditions.get(CONDITION_MOVES).filter(|(enabled, ..)| !enabled).map(|(_, since, _)| *since)
+    }),
     ("counted_timestamp_seconds", "When all objects were counted last, in seconds since 1970", |ring| {
         seconds(ring.counted_at)
     }),

@@ -35,7 +35,11 @@ fn all() -> RingFigures {
         joining_since: at(10),
         counted_at: at(7),
         max_to_mean: Some(1.25),
-        conditions: [("Ready".to_owned(), (true, 6, "ReconciliationSucceeded".to_owned()))].into(),
+        conditions: [
+            ("Ready".to_owned(), (true, 6, "ReconciliationSucceeded".to_owned())),
+            ("MovesEnabled".to_owned(), (false, 4, "Paused".to_owned())),
+        ]
+        .into(),
     }
 }
 
@@ -73,6 +77,7 @@ fn the_names_are_those_of_the_contract() {
         r#"controller_sharding_clusterring_status_available_shards{ring="example"} 1"#,
         r#"controller_sharding_clusterring_status_absent_controllers{ring="example"} 1"#,
         r#"controller_sharding_oldest_absent_controller_timestamp_seconds{ring="example"} 5"#,
+        r#"controller_sharding_paused_timestamp_seconds{ring="example"} 4"#,
         r#"controller_sharding_shard_state{ring="example",state="ready"} 1"#,
         r#"controller_sharding_shard_state{ring="example",state="orphaned"} 0"#,
         r#"controller_sharding_draining_objects{ring="example",group="apps",resource="deployments"} 3"#,

@@ -161,6 +161,16 @@ impl World {
         sleep(MOMENT).await;
     }
 
+    /// The ring is paused from now on, or is not any more.
+    pub(super) async fn pause(&self, is_paused: bool) {
+        let mut ring = ring_of(&example_spec());
+        ring.spec.paused = is_paused;
+        ring.metadata.generation = Some(self.snapshots.borrow().generation + 1);
+        let all = [("a", ShardState::Ready), ("b", ShardState::Ready), ("gone", ShardState::Dead)];
+        self.snapshots.send_replace(Arc::new(snapshot_of(&ring, &all)));
+        sleep(MOMENT).await;
+    }
+
     /// A name of a ConfigMap whose home is `shard` among these shards, the first after others.
     pub(super) fn name(&self, shard: &str, number: usize) -> String {
         let snapshot = self.snapshots.borrow().clone();

@@ -17,14 +17,15 @@ use super::{
     label_policy::{Protection, Support},
     report::Report,
     status::{
-        Finding, admitted, children_written, controlled, controllers, fenced_by, in_time, leased, reached, stable,
-        status, weighed, worked_on,
+        Finding, admitted, children_written, controlled, controllers, fenced_by, in_time, injected, leased, moves, reached,
+        stable, status, weighed, without_injector, worked_on,
     },
     webhook_configuration::{ClientConfig, Trust, asks, webhook_configuration},
 };
 use crate::{
     faults::Faults,
     fence::{self, Fences},
+    injector::pods::Uninjected,
     keep::{ACTED_ON, Kept, Standing},
     leases::Leases,
     leftovers::Leftovers,
@@ -66,6 +67,9 @@ pub(crate) struct Told {
     pub(crate) support: watch::Receiver<Option<Support>>,
     pub(crate) mutating: Verdicts,
     pub(crate) leases: Leases,
+    /// Whether the sharder adds the proxy to Pods, and those without it.
+    pub(crate) injects: bool,
+    pub(crate) uninjected: watch::Receiver<Option<Uninjected>>,
     pub(crate) notices: Notices,
     pub(crate) metrics: Metrics,
     pub(crate) period: Duration,
@@ -105,7 +109,7 @@ async fn report_on(
     let mut modes = told.modes.subscribe();
     let mut withdrawn = told.leftovers.changes();
     let (mut webhook_stands, mut labels_stand) = (webhook.changes(), protection.changes());
-    let mut trust = told.trust.clone();
+    let (mut trust, mut uninjected) = (told.trust.clone(), told.uninjected.clone());
     let (mut report, mut filtered, begun) = (Report::new(told), Filtered::default(), Instant::now());
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -118,6 +122,7 @@ async fn report_on(
         mutating.borrow_and_update();
         webhook_stands.borrow_and_update();
         labels_stand.borrow_and_update();
+        uninjected.borrow_and_update();
         let mode = Some(*modes.borrow_and_update()).filter(|mode| *mode != WebhookMode::AsStored).unwrap_or(before);
         // Not before it is known what the resources are: the API server learns each configuration anew.
         if let (Some(trust), false) = (&*trust.borrow_and_update(), snapshot.pending) {
@@ -162,6 +167,8 @@ async fn report_on(
             _ = mutating.changed() => {}
             _ = webhook_stands.changed() => {}
             _ = labels_stand.changed() => {}
+            // Its sender lives as long as the ring's other tasks.
+            Ok(()) = uninjected.changed() => {}
             _ = look.tick() => {}
         }
     }
@@ -226,6 +233,7 @@ fn status_of(
     let reach = told.reach.borrow().clone();
     let findings = [
         Some(worked_on(snapshot)),
+        Some(moves(snapshot)),
         reached(reach.as_ref(), webhook),
         Some(in_time(snapshot, &figures.overdue)),
         Some(children_written(&figures.refused_children)),
@@ -235,12 +243,14 @@ fn status_of(
         admitted(snapshot),
         Some(stable(snapshot)),
         controllers(&told.leases.absent(&snapshot.ring)),
+        injected(told.uninjected.borrow().as_ref()),
         protected,
         fenced_by(&fence),
     ];
     // To the second, as it is stored.
     let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
-    status(snapshot, before, &problems, findings.into_iter().flatten(), figures.objects.clone(), now)
+    let status = status(snapshot, before, &problems, findings.into_iter().flatten(), figures.objects.clone(), now);
+    if told.injects { status } else { without_injector(status) }
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ use ringside_ring::{
 
 use super::{additions::added, announce::PENDING, reconcile::lasts, webhook_configuration::asks};
 use crate::{
-    drains::Overdue, failed_moves::Failed, fence::Report, index::Lone, keep::Standing, leases::Absent,
-    snapshot::Snapshot,
+    drains::Overdue, failed_moves::Failed, fence::Report, index::Lone, injector::pods::Uninjected, keep::Standing,
+    leases::Absent, snapshot::Snapshot,
 };
 
 /// The reason in the condition when something could not be set up.
@@ -24,8 +24,14 @@ const REASON_FAILED: &str = "ReconciliationFailed";
 /// The type of the condition that says whether the API server's fence is in place, where the ring asks for it.
 const CONDITION_FENCED: &str = "Fenced";
 
+/// The type of the condition that says whether Pods have the proxy that they ask for, where the sharder adds it.
+const CONDITION_INJECTED: &str = "PodsInjected";
+
 /// The reason in the condition while there are objects without a controller, which may be so for good.
 pub(super) const LONE_OBJECTS: &str = "LoneObjects";
+
+/// The type of the condition that says whether objects move between shards that work.
+pub(crate) const CONDITION_MOVES: &str = "MovesEnabled";
 
 /// What to do about a controller that does not work.
 const REMEDY: &str = "while those of half the shards work, their objects go there: see why the container is not running in these \
@@ -99,6 +105,21 @@ pub(super) fn worked_on(snapshot: &Snapshot) -> Finding {
     Finding { type_: "ShardsAvailable", holds, reason, message }
 }
 
+/// Whether objects move between shards that work.
+pub(super) fn moves(snapshot: &Snapshot) -> Finding {
+    let (reason, message) = match snapshot.spec.paused {
+        false => ("Enabled", "objects move to the shards where they belong".to_owned()),
+        true => (
+            "Paused",
+            format!(
+                "spec.paused is set: objects of shards that work stay there; new objects are assigned, and those of shards that are gone taken over; end it with `ringside resume {}`",
+                snapshot.ring
+            ),
+        ),
+    };
+    Finding { type_: CONDITION_MOVES, holds: !snapshot.spec.paused, reason, message }
+}
+
 /// Whether the API server asks the webhook about the ring: it has to reach it, and to be told. Nothing while that is not known.
 pub(super) fn reached(reach: Option<&Result<(), String>>, configuration: &Standing) -> Option<Finding> {
     const LATE: &str = "so objects are assigned a moment after they are created, not with it";
@@ -152,6 +173,37 @@ pub(super) fn admitted(snapshot: &Snapshot) -> Option<Finding> {
     Some(without(CONDITION_ADMITTED, "SharedName", snapshot.shared_names.as_ref()?, valid))
 }
 
+/// The same status where the sharder adds the proxy to no Pod any more.
+pub(super) fn without_injector(mut status: ClusterRingStatus) -> ClusterRingStatus {
+    status.conditions.retain(|it| it.type_ != CONDITION_INJECTED);
+    status
+}
+
+/// Whether each Pod that asks for the ring's proxy has it; nothing before the first look.
+pub(super) fn injected(found: Option<&Uninjected>) -> Option<Finding> {
+    let Uninjected { pods, unread } = found?;
+    let (holds, reason, message) = match (pods.is_empty(), unread.is_empty()) {
+        (true, true) => (true, "Injected", "each Pod that asks for the proxy has it".to_owned()),
+        (false, _) => (
+            false,
+            "WithoutProxy",
+            format!(
+                "these Pods ask for the proxy and run without it, so their controllers may work on all objects: {}; delete them while the condition WebhookReachable is True",
+                some_of(pods)
+            ),
+        ),
+        (true, false) => (
+            false,
+            "NotLookedAt",
+            format!(
+                "it is not known whether Pods run without the proxy that they ask for: {}; apply what `ringside rbac` prints for the ring",
+                some_of(unread)
+            ),
+        ),
+    };
+    Some(Finding { type_: CONDITION_INJECTED, holds, reason, message })
+}
+
 /// Whether no shard comes and goes.
 pub(super) fn stable(snapshot: &Snapshot) -> Finding {
     let told = |shard| format!("shard '{shard}' came back twice in ten minutes, so nothing is moved to it for a while");
@@ -180,11 +232,15 @@ fn without(type_: &'static str, reason: &'static str, faults: &[String], valid: 
     if faults.is_empty() {
         return Finding { type_, holds: true, reason: "Valid", message: valid.to_owned() };
     }
-    let mut message = faults.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
-    if faults.len() > NAMED {
-        message = format!("{message}; and {} more", faults.len() - NAMED);
-    }
-    Finding { type_, holds: false, reason, message }
+    Finding { type_, holds: false, reason, message: some_of(faults) }
+}
+
+/// Names as many as one sentence can have.
+fn some_of<'a>(all: impl IntoIterator<Item = &'a String, IntoIter: ExactSizeIterator>) -> String {
+    let all = all.into_iter();
+    let more = all.len().saturating_sub(NAMED);
+    let named = all.take(NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
+    if more > 0 { format!("{named}; and {more} more") } else { named }
 }
 
 /// Whether the shards let go in time of what they are asked to.
@@ -296,6 +352,8 @@ fn set(conditions: &mut Vec<Condition>, finding: Finding, generation: i64, now: 
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::collections::BTreeSet;
+
     use ringside_ring::lease::ShardState;
 
     use super::*;
@@ -324,6 +382,37 @@ mod tests {
             (&*ready.status, &*ready.reason, &*ready.message),
             ("True", REASON_SUCCEEDED, "ClusterRing was successfully reconciled")
         );
+    }
+
+    #[test]
+    fn pods_without_proxy_are_named_and_the_condition_goes_with_the_injector() {
+        let all = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        let of = |pods: &[&str], unread: &[&str]| {
+            injected(Some(&Uninjected { pods: all(pods), unread: all(unread) })).unwrap()
+        };
+        let found = of(&["a/p", "a/q"], &["b: forbidden"]);
+        assert!(
+            !found.holds && found.reason == "WithoutProxy" && found.message.contains(": a/p; a/q; delete"),
+            "{found:?}"
+        );
+        assert_eq!((of(&[], &["b: forbidden"]).reason, of(&[], &[]).holds), ("NotLookedAt", true));
+        let mut ring = snapshot();
+        ring.status = Some(status(&ring, &[], [found], None, at(1)));
+        let later = status(&ring, &[], injected(None), None, at(2));
+        assert_eq!(later.conditions.len(), 2, "another leader has not looked yet");
+        assert_eq!(without_injector(later).conditions.len(), 1);
+    }
+
+    #[test]
+    fn paused_ring_says_how_to_resume_and_is_ready() {
+        let mut spec = example_spec();
+        spec["paused"] = true.into();
+        let ring = snapshot_of(&ring_of(&spec), &[("a", ShardState::Ready)]);
+        let status = status(&ring, &[], [moves(&ring)], None, at(1));
+        let found: Vec<_> = status.conditions.iter().map(|it| (&*it.type_, &*it.status, &*it.reason)).collect();
+        assert_eq!(found, [("Ready", "True", REASON_SUCCEEDED), (CONDITION_MOVES, "False", "Paused")]);
+        assert!(status.conditions[1].message.ends_with("`ringside resume example`"), "{:?}", status.conditions[1]);
+        assert!(moves(&snapshot()).holds);
     }
 
     #[test]

@@ -106,6 +106,17 @@ fn the_hash_ring_is_computed_only_when_the_available_shards_change() {
 }
 
 #[test]
+fn paused_ring_keeps_objects_where_they_are() {
+    let mut ring = ring(&example_spec());
+    for paused in [false, true] {
+        ring.spec.paused = paused;
+        let built = snapshot_of(&ring, &[("a", ShardState::Ready), ("b", ShardState::Ready)]);
+        let settles = (0..100).filter(|key| built.view(GroupId::default()).settles_at(key << 57).is_some()).count();
+        assert_eq!(settles > 0, !paused);
+    }
+}
+
+#[test]
 fn a_key_that_can_t_be_used_is_told_and_places_nothing() {
     let of = |entry: serde_json::Value| {
         let ring = ring(&json!({"resources": [entry]}));

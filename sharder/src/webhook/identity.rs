@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use ringside_runtime::certificates::Validity;
 use rustls::{
     ServerConfig,
-    crypto::ring,
+    crypto::aws_lc_rs,
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
@@ -45,7 +45,7 @@ impl ServingIdentity {
 
     /// Accepts TLS connections with whatever certificate is current.
     pub(crate) fn acceptor(&self) -> Result<TlsAcceptor, rustls::Error> {
-        let builder = ServerConfig::builder_with_provider(ring::default_provider().into());
+        let builder = ServerConfig::builder_with_provider(aws_lc_rs::default_provider().into());
         let resolver = Arc::new(self.clone());
         let mut config =
             builder.with_safe_default_protocol_versions()?.with_no_client_auth().with_cert_resolver(resolver);

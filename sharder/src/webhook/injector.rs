@@ -26,7 +26,7 @@ use crate::{
 /// On a pod with the label, or in a namespace with it: the ring.
 const RING: &str = "ringside.dev/ring";
 /// On a namespace with the label: the rings of pods that name none, by their service accounts, as `ACCOUNT=RING,…`.
-const RINGS: &str = "ringside.dev/rings";
+pub(crate) const RINGS: &str = "ringside.dev/rings";
 /// On a pod: the containers that talk to the proxy, with commas; all without it.
 const CONTAINERS: &str = "ringside.dev/containers";
 /// On a pod: options of the proxy, as on its command line.
@@ -142,7 +142,7 @@ impl Injector {
 }
 
 /// The ring that a pod is to join: as it says itself, or as its namespace says of its service account.
-fn ring_of(pod: &Value, of_namespace: &str) -> Option<String> {
+pub(crate) fn ring_of(pod: &Value, of_namespace: &str) -> Option<String> {
     let metadata = &pod["metadata"];
     let (label, annotation) = (metadata["labels"][LABEL].as_str(), metadata["annotations"][RING].as_str());
     if label == Some(DISABLED) {
@@ -153,8 +153,12 @@ fn ring_of(pod: &Value, of_namespace: &str) -> Option<String> {
         return Some(ring.to_owned());
     }
     let account = pod["spec"]["serviceAccountName"].as_str().unwrap_or("default");
-    let mut rings = of_namespace.split(',').filter_map(|pair| pair.split_once('='));
-    rings.find(|(name, _)| name.trim() == account).map(|(_, ring)| ring.trim().to_owned())
+    accounts_of(of_namespace).find(|(name, _)| *name == account).map(|(_, ring)| ring.to_owned())
+}
+
+/// The service accounts that a namespace names, each with its ring.
+pub(crate) fn accounts_of(of_namespace: &str) -> impl Iterator<Item = (&str, &str)> {
+    of_namespace.split(',').filter_map(|pair| pair.split_once('=')).map(|(account, ring)| (account.trim(), ring.trim()))
 }
 
 /// Makes the pod of the review this one: injections change nothing else in it.

@@ -7,7 +7,7 @@ use kube::Api;
 use ringside_e2e::system::Sharder;
 use rustls::{
     ClientConfig, RootCertStore,
-    crypto::ring,
+    crypto::aws_lc_rs,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
 };
 use tokio::net::TcpStream;
@@ -31,7 +31,7 @@ pub(crate) async fn shown_by_all(fixture: &Fixture) -> Vec<CertificateDer<'stati
     for authority in CertificateDer::pem_slice_iter(&bundle(&configuration(fixture).await).unwrap()) {
         roots.add(authority.unwrap()).unwrap();
     }
-    let config = ClientConfig::builder_with_provider(ring::default_provider().into());
+    let config = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
     let config = config.with_safe_default_protocol_versions().unwrap();
     let connector = TlsConnector::from(Arc::new(config.with_root_certificates(roots).with_no_client_auth()));
     let mut shown = Vec::new();

@@ -1,7 +1,7 @@
 //! The rules one by one.
 
 use super::*;
-use crate::{lease::ShardState, placement::DEFAULT_TOKENS_PER_SHARD};
+use crate::{Controller, lease::ShardState, members::Member, placement::DEFAULT_TOKENS_PER_SHARD};
 
 const NOBODY: Ownership<'_> = Ownership { shard: None, drain: None };
 const WAITS: Action<ShardName> = Action::Wait(Waiting::Acknowledgement);
@@ -93,6 +93,29 @@ fn what_another_shard_has_stays_there_while_its_home_comes_and_goes() {
     let step = |object| next(object, Drain::InTime, &key, &members, &ring);
     assert_eq!((step(owned("b")), step(owned("a"))), (Action::Stay, Action::Keep));
     assert_eq!((step(NOBODY), step(owned("gone"))), (assign(to.clone()), take(to)));
+}
+
+/// But of a shard whose controller does not work.
+#[test]
+fn paused_ring_asks_no_shard_to_release() {
+    let (members, ring) = world();
+    let idle = Member { state: ShardState::Ready, weight: Weight::ONE, controller: Controller::Absent };
+    let absent = members.clone().with("b".parse().unwrap(), idle);
+    let key = key_of("a", &ring);
+    let to: ShardName = "a".parse().unwrap();
+    let step = |members: &Members, covered, object: Ownership<'_>| {
+        let view = View::new(members, Arc::new(ring.clone())).paused(true);
+        let drain = object.drain.map(|_| Drain::Overdue { fenced: true });
+        let object = Object { key: key.point(), holder: view.holder(object.shard), drain, covered };
+        decide(&object, TOGETHER, &view).named(&view)
+    };
+    let in_ring = |object| step(&members, Covered::InRing, object);
+    assert_eq!((in_ring(owned("b")), in_ring(owned("a"))), (Action::Stay, Action::Keep));
+    assert_eq!((in_ring(NOBODY), in_ring(owned("gone"))), (assign(to.clone()), take(to.clone())));
+    assert_eq!(in_ring(draining("b")), Action::Assign { to, how: How::Forced }, "that had begun");
+    assert_eq!(step(&absent, Covered::InRing, owned("b")), drain("b"), "nothing works on it there");
+    assert_eq!(step(&members, Covered::Leaving, owned("b")), Action::Stay);
+    assert_eq!(step(&members, Covered::Leaving, draining("b")), Action::Release, "that had begun too");
 }
 
 #[test]

@@ -92,6 +92,8 @@ pub struct Forecast {
     /// Objects and children that were looked at.
     pub(super) objects: u64,
     pub(super) children: u64,
+    /// Whether the ring is paused.
+    pub(super) is_paused: bool,
     /// What is wrong with the ring, and what could not be looked at.
     pub(super) problems: Vec<String>,
     pub(super) unread: Vec<String>,
@@ -120,6 +122,7 @@ impl Forecast {
             ways: BTreeMap::new(),
             objects: 0,
             children: 0,
+            is_paused: snapshot.spec.paused,
             problems: snapshot
                 .problems
                 .iter()
@@ -207,6 +210,7 @@ impl Forecast {
             "withoutShard": {"now": self.without.0, "then": self.without.1},
             "shards": self.shards.iter().map(shard).collect::<Vec<_>>(),
             "changes": self.ways.iter().map(way).collect::<Vec<_>>(),
+            "paused": self.is_paused,
             "problems": self.problems,
             "unread": self.unread,
         })

@@ -23,6 +23,9 @@ impl fmt::Display for Forecast {
             table(f, &["RESOURCE", "FROM", "TO", "OBJECTS", "HOW"], &ways.collect::<Vec<_>>(), 3)?;
         }
         writeln!(f)?;
+        if self.is_paused {
+            writeln!(f, "The ring is paused: objects of shards that work stay there until it is resumed.")?;
+        }
         for problem in &self.problems {
             writeln!(f, "The ring has a problem: {problem}.")?;
         }

@@ -55,6 +55,34 @@ async fn resource_that_can_not_be_listed_keeps_no_other_from_moving() {
     assert_eq!(world.faults.of(&world.snapshots.borrow()), [""; 0]);
 }
 
+/// What is drained already is moved, what is new is assigned, and what was a shard's that is gone is taken.
+#[tokio::test(start_paused = true)]
+async fn paused_ring_begins_no_move_and_ends_those_that_began() {
+    let mut world = World::new();
+    let bound = crate::queue::moves::Moves::default().bound();
+    let [new, left] = [world.name("a", bound + 1), world.name("a", bound + 2)];
+    let names: Vec<_> = (0..=bound).map(|number| world.name("a", number)).collect();
+    for name in &names {
+        world.put(CONFIG_MAPS, name, Some("b"));
+    }
+    world.begin().await;
+    let drained = |world: &World| names.iter().filter(|name| world.drain(name).is_some()).cloned().collect::<Vec<_>>();
+    assert_eq!(drained(&world).len(), bound, "one waits for a place");
+    world.pause(true).await;
+    for name in drained(&world) {
+        world.acknowledge(&name).await;
+        assert_eq!(world.shard(CONFIG_MAPS, &name).as_deref(), Some("a"));
+    }
+    world.put(CONFIG_MAPS, &new, None);
+    world.put(CONFIG_MAPS, &left, Some("gone"));
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!([&new, &left].map(|name| world.shard(CONFIG_MAPS, name).unwrap()), ["a", "a"]);
+    assert_eq!(drained(&world).len(), 0);
+    assert_eq!(names.iter().filter(|name| world.shard(CONFIG_MAPS, name).as_deref() == Some("b")).count(), 1);
+    world.pause(false).await;
+    assert_eq!(drained(&world).len(), 1, "it goes on by itself");
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_more_objects_are_drained_at_once_than_may_move() {
     let mut world = World::new();

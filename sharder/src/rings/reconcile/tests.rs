@@ -62,6 +62,8 @@ fn start_trusting(trust: watch::Receiver<Option<Trust>>) -> Ground {
         support: watch::Sender::new(Some(Support::NotServed)).subscribe(),
         mutating: Verdicts::default(),
         leases: held_by(&["a", "b"]),
+        injects: false,
+        uninjected: watch::channel(None).1,
         notices: notices.clone(),
         metrics: Metrics::default(),
         period: Duration::from_secs(300),

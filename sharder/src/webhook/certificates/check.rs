@@ -7,7 +7,7 @@ use ringside_runtime::certificates::{Authority, ServingPair, Validity};
 use rustls::{
     RootCertStore,
     client::{WebPkiServerVerifier, danger::ServerCertVerifier},
-    crypto::ring,
+    crypto::aws_lc_rs,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
     sign::CertifiedKey,
 };
@@ -29,7 +29,7 @@ pub(crate) enum UnusableCertificate {
 pub(crate) fn certified(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, UnusableCertificate> {
     let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>()?;
     let key = PrivateKeyDer::from_pem_slice(key)?;
-    Ok(CertifiedKey::from_der(chain, key, &ring::default_provider())?)
+    Ok(CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())?)
 }
 
 /// Whether a client that trusts this authority, as PEM, takes the pair for a server of all these names.
@@ -37,7 +37,7 @@ pub(super) fn accepted(authority: &str, pair: &ServingPair, names: &BTreeSet<Str
     let check = || {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).ok()?).ok()?;
-        let provider = Arc::new(ring::default_provider());
+        let provider = Arc::new(aws_lc_rs::default_provider());
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().ok()?;
         // That the key fits as well.
         let served = certified(pair.certificate.as_bytes(), pair.key.as_bytes()).ok()?;

@@ -16,7 +16,7 @@ use ringside_runtime::{
 use rustls::{
     RootCertStore,
     client::{WebPkiServerVerifier, danger::ServerCertVerifier},
-    crypto::ring,
+    crypto::aws_lc_rs,
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
 };
 use serde_json::{Value, json};
@@ -224,7 +224,8 @@ impl Replica {
         for authority in CertificateDer::pem_slice_iter(bundle) {
             roots.add(authority.unwrap()).unwrap();
         }
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::new(ring::default_provider()));
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::new(aws_lc_rs::default_provider()));
         let now = UnixTime::since_unix_epoch(Duration::from_secs(now.as_second().try_into().unwrap()));
         let name = ServerName::try_from("ringside-sharder.ringside-system.svc").unwrap();
         let served = CertificateDer::from(self.serves());
@@ -394,5 +395,14 @@ async fn files_that_are_exchanged_are_served_and_what_cannot_be_served_is_not() 
     let mut metrics = String::new();
     prometheus_client::encoding::text::encode(&mut metrics, &registry).unwrap();
     assert!(metrics.contains(&format!("webhook_certificate_expiration_timestamp_seconds{{}} {end}")), "{metrics}");
+    assert!(metrics.contains(&format!("webhook_certificate_expiration_timestamp_seconds{{}} {end}")), "{metrics}");
+    let of_cert_manager = |part: &str| std::fs::read_to_string(format!("{P521}.{part}")).unwrap();
+    let third = ServingPair { certificate: of_cert_manager("crt"), key: of_cert_manager("key") };
+    put(&third);
+    pause().await;
+    assert_eq!(shown(), Some(der(&third)), "with P-521");
     task.abort();
 }
+
+/// A certificate with a key on that curve.
+const P521: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../runtime/tests/connections/p521-sha512");

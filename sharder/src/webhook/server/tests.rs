@@ -347,7 +347,7 @@ async fn a_child_of_an_owner_between_two_shards_waits_for_the_next() {
 fn connector(authority: &[u8]) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority).unwrap()).unwrap();
-    let builder = ClientConfig::builder_with_provider(crypto::ring::default_provider().into());
+    let builder = ClientConfig::builder_with_provider(crypto::aws_lc_rs::default_provider().into());
     let config =
         builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots).with_no_client_auth();
     TlsConnector::from(Arc::new(config))
