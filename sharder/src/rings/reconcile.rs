@@ -206,6 +206,7 @@ fn status_of(
         problems.push(format!("the webhook can't be configured: {why}"));
     }
     problems.extend(told.faults.of(snapshot));
+    problems.extend(told.leases.unmade(&snapshot.ring));
     let unheard = snapshot.long_unheard(Instant::now());
     if !unheard.is_empty() {
         let unaware = told.leases.unaware(&snapshot.ring, snapshot.generation);
