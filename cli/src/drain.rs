@@ -51,16 +51,16 @@ pub async fn drain(global: &Global, Drain { pod, wait }: &Drain) -> anyhow::Resu
     let lease = read(&cluster, pod).await?;
     let ring = ring_of(&lease)?;
     let name = lease.metadata.name.clone().unwrap_or_default();
-    let replicas = rings::replicas(&rings::leases(&cluster.client, &ring).await?);
+    let of_ring = rings::read(&cluster.client, &ring).await?;
+    let replicas = rings::replicas(&of_ring, &rings::leases(&cluster.client, &ring).await?);
     // Where no replica is left, all count alike, and objects would move to those that are drained.
     let group = Replica::of(&lease).and_then(|it| it.group);
-    let spec = rings::read(&cluster.client, &ring).await?.spec;
-    if spec.paused {
+    if of_ring.spec.paused {
         return Ok(Said::unhealthy(format!(
             "{pod} is not drained: its ring is paused; `ringside resume {ring}` ends that"
         )));
     }
-    let has_groups = !spec.groups.is_empty();
+    let has_groups = !of_ring.spec.groups.is_empty();
     let alike: Vec<_> = replicas.into_iter().filter(|it| !has_groups || it.group == group).collect();
     if !has_receiver(&alike, &name) {
         let of_group = group.filter(|_| has_groups).map(|group| format!(" of group '{group}'")).unwrap_or_default();
@@ -188,7 +188,7 @@ mod tests {
     fn drained_replicas_and_those_of_weight_zero_receive_nothing() {
         let of = |annotations: &serde_json::Value| {
             let all = [lease("a", "ready", &json!({})), lease("b", "ready", annotations)];
-            has_receiver(&rings::replicas(&all), "a")
+            has_receiver(&rings::replicas(&Ring::default(), &all), "a")
         };
         assert!(of(&json!({})));
         assert!(!of(&json!({"ringside.dev/weight": "0"})) && !of(&json!({LEASE_DRAINED: "true"})));

@@ -151,7 +151,7 @@ async fn look(
         metadata,
         root,
         namespace_labels,
-        replicas: rings::replicas(&leases),
+        replicas: rings::replicas(ring, &leases),
         children,
         events,
     })

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use kube::Api;
 use ringside_ring::{
     Ring, RingKind, RingName,
@@ -58,7 +58,7 @@ pub async fn run(global: &Global, arguments: Arguments) -> anyhow::Result<Said> 
             let cluster = global.connect().await?;
             let ring = rings::read(&cluster.client, &name).await?;
             if shards.is_empty() {
-                shards = shards_of(&cluster, &name).await?;
+                shards = shards_of(&cluster, &name, &ring).await?;
             }
             ring
         }
@@ -68,18 +68,36 @@ pub async fn run(global: &Global, arguments: Arguments) -> anyhow::Result<Said> 
 }
 
 /// Where the ring's replicas are now, and as what they run.
-async fn shards_of(cluster: &Cluster, ring: &RingName) -> anyhow::Result<Vec<Shards>> {
-    let leases = rings::leases(&cluster.client, ring).await.context("name the replicas with --shards")?;
+async fn shards_of(cluster: &Cluster, name: &RingName, ring: &Ring) -> anyhow::Result<Vec<Shards>> {
+    let leases = rings::leases(&cluster.client, name).await.context("name the replicas with --shards")?;
     let mut found = BTreeSet::new();
-    for Replica { name, namespace, .. } in rings::replicas(&leases) {
+    for Replica { name, namespace, .. } in in_known_namespaces(ring, &leases)? {
         let pod = Api::<Pod>::namespaced(cluster.client.clone(), &namespace).get_opt(name.as_str()).await;
         let pod = pod.with_context(|| format!("can't read Pod {namespace}/{name}: name the replicas with --shards"))?;
         found.insert((namespace, pod.and_then(|pod| pod.spec?.service_account_name)));
     }
     if found.is_empty() {
-        bail!("ring '{ring}' has no replicas yet: name where they will be, with --shards NAMESPACE/SERVICE-ACCOUNT");
+        bail!("ring '{name}' has no replicas yet: name where they will be, with --shards NAMESPACE/SERVICE-ACCOUNT");
     }
     Ok(found.into_iter().map(|(namespace, account)| Shards { namespace, account }).collect())
+}
+
+/// The replicas of a ring in the namespaces that are its own. Anybody may create Leases in a namespace of theirs: where the ring says
+/// nothing of any yet, all have to be in one.
+fn in_known_namespaces(ring: &Ring, leases: &[Lease]) -> anyhow::Result<Vec<Replica>> {
+    let own = rings::replicas(ring, leases);
+    let namespaces: BTreeSet<_> = leases.iter().filter_map(Replica::of).map(|it| it.namespace).collect();
+    match ring.shard_namespaces() {
+        Some([_, ..]) => Ok(own),
+        _ if namespaces.len() < 2 => Ok(leases.iter().filter_map(Replica::of).collect()),
+        _ => {
+            let namespaces: Vec<_> = namespaces.into_iter().collect();
+            bail!(
+                "there are Leases of this ring in the namespaces {}: name those that are to have rights, with --shards NAMESPACE/SERVICE-ACCOUNT",
+                namespaces.join(", ")
+            )
+        }
+    }
 }
 
 fn read(file: &Path) -> anyhow::Result<Ring> {
@@ -131,6 +149,23 @@ mod tests {
              cargo run -p ringside-cli -- rbac -f deploy/example/ring.yaml --shards default/website-controller"
         );
         assert!(own.iter().all(|object| object["metadata"]["name"] == "website-controller"), "{own:?}");
+    }
+
+    /// Who may create Leases in one namespace must not get the rights of the sharder for it.
+    #[test]
+    fn a_foreign_namespace_gets_no_rights_unnamed() {
+        use crate::rings::tests::lease;
+        let mut foreign = lease("b", "ready", &serde_json::json!({}));
+        foreign.metadata.namespace = Some("foreign".to_owned());
+        let leases = [lease("a", "ready", &serde_json::json!({})), foreign];
+        let mut ring = Ring::default();
+        let found = |ring: &Ring, leases: &[Lease]| {
+            in_known_namespaces(ring, leases).map(|all| all.into_iter().map(|it| it.namespace).collect::<Vec<_>>())
+        };
+        assert_eq!(found(&ring, &leases[..1]).unwrap(), ["default"]);
+        assert!(found(&ring, &leases).unwrap_err().to_string().contains("default, foreign: name those"));
+        ring.status.get_or_insert_default().shard_namespaces = Some(vec!["default".to_owned()]);
+        assert_eq!(found(&ring, &leases).unwrap(), ["default"]);
     }
 
     #[test]

@@ -116,10 +116,11 @@ impl Replica {
     }
 }
 
-/// Returns the replicas among these Leases, by name.
+/// Returns the replicas of a ring among these Leases, by name: those in its namespaces.
 #[must_use]
-pub fn replicas(leases: &[Lease]) -> Vec<Replica> {
-    let mut replicas: Vec<_> = leases.iter().filter_map(Replica::of).collect();
+pub fn replicas(ring: &Ring, leases: &[Lease]) -> Vec<Replica> {
+    let replicas = leases.iter().filter_map(Replica::of);
+    let mut replicas: Vec<_> = replicas.filter(|replica| ring.has_shards_in(&replica.namespace)).collect();
     replicas.sort_by(|a, b| a.name.cmp(&b.name));
     replicas
 }
@@ -183,10 +184,13 @@ pub(crate) mod tests {
             lease("a", "dead", &json!({"ringside.dev/weight": "2", "ringside.dev/drained": "true"})),
             Lease::default(),
         ];
-        let replicas = replicas(&leases);
+        let mut ring = Ring::default();
+        let replicas = replicas(&ring, &leases);
         let [a, b] = &replicas[..] else { panic!("{replicas:?}") };
         assert_eq!((a.state, a.weight, a.drained), (ShardState::Dead, Weight::ZERO, true));
         assert_eq!((b.weight.to_string(), b.version.as_deref()), ("2".to_owned(), Some("0.1.0")));
         assert_eq!(members(&replicas).available().count(), 1);
+        ring.spec.shard_namespaces = vec!["other".to_owned()];
+        assert!(super::replicas(&ring, &leases).is_empty(), "they are elsewhere");
     }
 }

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::{
     cluster::Global,
     output::{Said, render},
-    rings,
+    rings::Replica,
 };
 
 /// The version of this program, of sharder and proxies that are released with it.
@@ -75,7 +75,7 @@ fn of(elections: &[Lease], shards: &[Lease]) -> Versions {
     let sharder = elections.iter().find_map(|lease| annotation(lease, LEASE_VERSION)).map(str::to_owned);
     let mut proxies: BTreeMap<String, usize> = BTreeMap::new();
     // Shards without proxy say nothing.
-    for version in rings::replicas(shards).into_iter().filter_map(|replica| replica.version) {
+    for version in shards.iter().filter_map(Replica::of).filter_map(|replica| replica.version) {
         *proxies.entry(version).or_default() += 1;
     }
     let of_sharder = sharder.as_deref().unwrap_or(CLIENT);

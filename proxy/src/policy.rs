@@ -205,13 +205,10 @@ impl Follower {
             Ok(watcher::Event::InitApply(ring) | watcher::Event::Apply(ring)) => {
                 self.listed = true;
                 self.generation = ring.metadata.generation.unwrap_or_default();
-                match ring.spec.has_shards_in(&self.namespace) {
+                match ring.has_shards_in(&self.namespace) {
                     true => self.learn(Policy::of(&ring)),
                     // Its Lease makes no shard: objects with its name may be those of another one.
-                    false => self.forget(format!(
-                        "{} has no shards in namespace '{}': name it in spec.shardNamespaces, or run the shard in one of those",
-                        self.ring.titled(), self.namespace
-                    )),
+                    false => self.forget(self.is_outside(&ring)),
                 }
             }
             Ok(watcher::Event::InitDone) if self.listed => {}
@@ -221,6 +218,19 @@ impl Follower {
             Err(error) => return self.fail(&error),
         }
         true
+    }
+
+    /// Why the ring has no shards in this namespace.
+    fn is_outside(&self, ring: &Ring) -> String {
+        let (titled, namespace) = (self.ring.titled(), &self.namespace);
+        let remedy = match &*ring.spec.shard_namespaces {
+            [] => format!(
+                "the sharder may not update Leases there, or has not asked yet: apply what `ringside rbac {} --shards {namespace}/SERVICE-ACCOUNT` prints",
+                self.ring
+            ),
+            _ => "name it in spec.shardNamespaces, or run the shard in one of those".to_owned(),
+        };
+        format!("{titled} has no shards in namespace '{namespace}': {remedy}")
     }
 
     /// Takes in that there is this generation of the ring; returns whether the ring must be read anew for it. A watch may have
@@ -409,6 +419,18 @@ mod tests {
         assert!(matches!(*knowledge.borrow(), Knowledge::Unknown(_)));
         assert!(health.failures(Probe::Ready)[0].contains("spec.shardNamespaces"));
         follower.take(of(&[]));
+        assert!(health.failures(Probe::Ready).is_empty());
+        // The sharder says it where the ring does not.
+        let listed = |namespaces: &[&str]| {
+            let mut ring = ring("things");
+            let namespaces = namespaces.iter().map(|it| (*it).to_owned()).collect();
+            ring.status.get_or_insert_default().shard_namespaces = Some(namespaces);
+            Ok(watcher::Event::Apply(ring))
+        };
+        follower.take(listed(&["elsewhere"]));
+        assert!(matches!(*knowledge.borrow(), Knowledge::Unknown(_)));
+        assert!(health.failures(Probe::Ready)[0].contains("ringside rbac example --shards here/"));
+        follower.take(listed(&["elsewhere", "here"]));
         assert!(health.failures(Probe::Ready).is_empty());
     }
 

@@ -65,7 +65,8 @@ pub struct ClusterRingSpec {
     /// begun end. New objects are assigned, and those of shards that are gone are taken over.
     #[serde(default, skip_serializing_if = "is_default")]
     pub paused: bool,
-    /// The namespaces of the shards: a Lease in another one makes no shard. Every namespace when it is absent.
+    /// The namespaces of the shards: a Lease in another one makes no shard. When it is absent, every namespace where the sharder
+    /// may update Leases.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::namespaces")]
     pub shard_namespaces: Vec<String>,
@@ -188,6 +189,9 @@ pub struct ClusterRingStatus {
     /// The generation of the spec that this status is about.
     #[serde(default)]
     pub observed_generation: i64,
+    /// The namespaces in which Leases make shards, as far as the ring has had shards there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard_namespaces: Option<Vec<String>>,
     /// How many shards have a Lease in the ring.
     #[serde(default)]
     pub shards: i32,
@@ -338,11 +342,6 @@ impl ClusterRingSpec {
         self.drain_deadline_seconds.map_or(DRAIN_DEADLINE, |seconds| Duration::from_secs(seconds.into()))
     }
 
-    /// Whether a Lease in this namespace may be a shard's.
-    pub fn has_shards_in(&self, namespace: &str) -> bool {
-        self.shard_namespaces.is_empty() || self.shard_namespaces.iter().any(|one| one == namespace)
-    }
-
     /// The group of an object with these labels; none for one that is of no group.
     pub fn group_of(&self, labels: &std::collections::BTreeMap<String, String>) -> Option<&str> {
         let matches = |group: &&ShardGroup| {
@@ -441,16 +440,6 @@ mod tests {
         let said = |spec: serde_json::Value| serde_json::from_value::<ClusterRingSpec>(spec).unwrap().fence;
         assert_eq!(said(serde_json::json!({"resources": []})), Fence::Proxy);
         assert_eq!(said(serde_json::json!({"resources": [], "fence": "APIServer"})), Fence::ApiServer);
-    }
-
-    #[test]
-    fn shards_may_be_anywhere_unless_the_ring_names_their_namespaces() {
-        let has_shards_in = |spec: serde_json::Value, namespace: &str| {
-            serde_json::from_value::<ClusterRingSpec>(spec).unwrap().has_shards_in(namespace)
-        };
-        assert!(has_shards_in(serde_json::json!({"resources": []}), "a"));
-        let named = serde_json::json!({"resources": [], "shardNamespaces": ["a", "b"]});
-        assert!(has_shards_in(named.clone(), "b") && !has_shards_in(named, "c"));
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub const LEASE_INSTANCE: &str = "ringside.dev/instance";
 /// Annotation on a shard Lease, by the sharder: the [instance](LEASE_INSTANCE) that may work under this shard's name. Two
 /// Leases of one name can exist in two namespaces; objects name a shard without its namespace, so one of them may work.
 pub const LEASE_ADMITTED: &str = "ringside.dev/admitted";
+/// The value of [`LEASE_ADMITTED`] where no instance may work: it is not the uid of any Pod.
+pub const ADMITS_NONE: &str = "none";
 /// Annotation on a shard Lease, by the sharder: the newest generation of the ring. A shard that knows an older one does not know
 /// which resources are the ring's.
 pub const LEASE_RING_GENERATION: &str = "ringside.dev/ring-generation";

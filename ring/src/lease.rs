@@ -102,12 +102,10 @@ pub fn duration_fault(lease: &Lease) -> Option<String> {
     Some(format!("{has}, so {counts} counts: write {least} to {most}"))
 }
 
-/// Why a Lease with a ring's label is not as a shard's should be, for people; `in_namespace` says whether the ring has shards
-/// where it is.
-pub fn fault(lease: &Lease, owner: LeaseOwner, in_namespace: bool) -> Option<String> {
+/// Why a Lease with a ring's label is not as a shard's should be, for people.
+pub fn fault(lease: &Lease, owner: LeaseOwner) -> Option<String> {
     let fault = match owner {
         LeaseOwner::Other => "another program holds it, so it is no shard's: take the ring's label off".to_owned(),
-        _ if !in_namespace => "it makes no shard, as spec.shardNamespaces does not name its namespace".to_owned(),
         LeaseOwner::Unknown => {
             "it is free, and nothing says that a shard held it: delete it, or take the ring's label off".to_owned()
         }

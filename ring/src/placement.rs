@@ -11,6 +11,24 @@ use crate::{name::ShardName, partition::PartitionKey, weight::Weight};
 /// 100, the number of the thesis, leaves the fullest of 8 shards 13 % above the mean (DESIGN, "Sharder: Balance").
 pub const DEFAULT_TOKENS_PER_SHARD: NonZeroU32 = NonZeroU32::new(4_000).expect("not zero");
 
+/// The most tokens of a ring: 48 MB in each replica of the sharder, and as much again while the shards change.
+pub const MAX_TOKENS: u64 = 4_000_000;
+/// The most shards of a ring: each is looked at for many decisions, and has metrics of its own.
+pub const MAX_SHARDS: usize = 1_000;
+
+/// How many shards of these weights a ring may have, the first ones. A shard of weight 0 counts as one of weight 1, as it does
+/// where all have none. The first always fits.
+pub fn fitting(weights: impl IntoIterator<Item = Weight>, tokens_per_shard: NonZeroU32) -> usize {
+    let mut tokens = 0_u64;
+    let fits = |weight: &Weight| {
+        let counted = if *weight == Weight::ZERO { Weight::ONE } else { *weight };
+        let is_first = tokens == 0;
+        tokens += u64::from(counted.tokens(tokens_per_shard));
+        is_first || tokens <= MAX_TOKENS
+    };
+    weights.into_iter().take(MAX_SHARDS).take_while(fits).count()
+}
+
 /// A consistent hash ring over the available shards of a ring.
 ///
 /// Token `i` of a shard is xxHash64 (seed 0) of `<shard><i>`; an object belongs to the shard of the

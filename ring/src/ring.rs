@@ -34,6 +34,19 @@ impl Ring {
     pub fn name(&self) -> Result<RingName, InvalidName> {
         RingName::new(self.kind, self.metadata.name.as_deref().unwrap_or_default())
     }
+
+    /// The namespaces in which Leases make shards: as the spec says, or else the sharder. None where neither says it.
+    pub fn shard_namespaces(&self) -> Option<&[String]> {
+        match &*self.spec.shard_namespaces {
+            [] => self.status.as_ref()?.shard_namespaces.as_deref(),
+            named => Some(named),
+        }
+    }
+
+    /// Whether a Lease in this namespace may be a shard's.
+    pub fn has_shards_in(&self, namespace: &str) -> bool {
+        self.shard_namespaces().is_none_or(|named| named.iter().any(|one| one == namespace))
+    }
 }
 
 impl From<ClusterRing> for Ring {
@@ -78,6 +91,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn spec_says_where_shards_are_and_else_the_status() {
+        let ring = |spec: &[&str], status: Option<&[&str]>| -> Ring {
+            let status = status.map_or(json!({}), |status| json!({"shardNamespaces": status}));
+            let spec = json!({"resources": [], "shardNamespaces": spec});
+            serde_json::from_value(json!({"kind": "ClusterRing", "metadata": {}, "spec": spec, "status": status}))
+                .unwrap()
+        };
+        let here = |spec: &[&str], status| ["a", "b"].map(|namespace| ring(spec, status).has_shards_in(namespace));
+        assert_eq!(here(&[], None), [true, true]);
+        assert_eq!(here(&[], Some(&["a"])), [true, false]);
+        assert_eq!(here(&["b"], Some(&["a"])), [false, true]);
+        assert_eq!(here(&[], Some(&[])), [false, false]);
+    }
 
     #[test]
     fn a_ring_says_its_kind() {

@@ -3,7 +3,13 @@
 //! Every replica observes them ([`book`], [`vanished`], [`watch`]); the leader alone acts on them ([`plan`], [`act`]), and
 //! holds those of shards whose objects it takes ([`hold`]).
 
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    num::NonZeroU32,
+    sync::Arc,
+    time::Duration,
+};
 
 use crate::lock::{Mutex, rank};
 use k8s_openapi::{
@@ -26,11 +32,13 @@ mod names;
 mod plan;
 mod refusals;
 mod returns;
+mod rights;
 mod vanished;
 mod watch;
 
 pub(crate) use act::keep_states;
 pub(crate) use hold::Hold;
+pub(crate) use rights::ask;
 pub(crate) use watch::follow;
 
 use book::{Answer, Book, Change, LeaseKey, OfRing};
@@ -84,9 +92,21 @@ impl Leases {
         Self { kinds, ..self }
     }
 
-    /// The Leases of a ring as they are now, for who does not follow them.
-    pub(crate) async fn look(client: &Client, ring: &RingName) -> Result<Self, kube::Error> {
-        let leases = Self::new(Arc::new(Boottime));
+    /// Of which those make shards that are where the sharder was granted its rights, and no more than a ring may have: [`ask`] has
+    /// to run beside.
+    pub(crate) fn where_granted(self, tokens_per_shard: NonZeroU32) -> Self {
+        Self { book: Arc::new(Mutex::new(Book::new(true, tokens_per_shard))), ..self }
+    }
+
+    /// The Leases of a ring as they are now, for who does not follow them. Where the sharder may write them, the ring's status
+    /// says.
+    pub(crate) async fn look(
+        client: &Client,
+        ring: &RingName,
+        tokens_per_shard: NonZeroU32,
+    ) -> Result<Self, kube::Error> {
+        let mut leases = Self::new(Arc::new(Boottime));
+        leases.book = Arc::new(Mutex::new(Book::new(false, tokens_per_shard)));
         leases.observe(Event::Init);
         let of_ring = ListParams::default().labels(&ring.lease_selector());
         for lease in Api::<Lease>::all(client.clone()).list(&of_ring).await? {
@@ -126,13 +146,33 @@ impl Leases {
     pub(crate) fn confine<'a>(&self, rings: impl IntoIterator<Item = &'a Ring>) {
         let of_ring = |ring: &Ring| {
             let namespaces = ring.spec.shard_namespaces.iter().cloned().collect();
+            let listed = ring.status.as_ref().and_then(|status| status.shard_namespaces.as_ref());
+            let listed = listed.map(|listed| listed.iter().cloned().collect());
             let generation = ring.metadata.generation.unwrap_or_default().to_string();
-            Some((ring.name().ok()?, OfRing { generation, namespaces }))
+            Some((ring.name().ok()?, OfRing { generation, namespaces, listed }))
         };
         if self.book.lock().confine(rings.into_iter().filter_map(of_ring).collect(), self.clock.now()) {
             self.membership.send_replace(());
             self.attention.send_replace(());
         }
+    }
+
+    /// Takes in whether the sharder may write Leases in these namespaces; none where there was no answer.
+    fn granted(&self, answers: Vec<(Option<bool>, String)>) {
+        if self.book.lock().granted(answers, self.clock.now()) {
+            self.membership.send_replace(());
+            self.attention.send_replace(());
+        }
+    }
+
+    /// The namespaces in which Leases make shards of a ring, for its status; none where none is excluded.
+    pub(crate) fn namespaces(&self, ring: &RingName) -> Option<BTreeSet<String>> {
+        self.book.lock().namespaces_of(ring)
+    }
+
+    /// Why objects of shards without Lease can't be taken over, for people.
+    pub(crate) fn unmade(&self, ring: &RingName) -> Vec<String> {
+        self.book.lock().unmade(ring, self.clock.now())
     }
 
     /// Which Leases with a ring's label are not as a shard's should be, for people.
@@ -206,16 +246,22 @@ impl Leases {
     /// The hold on the Lease of a shard that is gone, under which the object of this uid may be taken. None where the shard is not
     /// gone, as far as this replica knows, or where there is none now: then it has been asked for.
     pub(crate) fn hold(&self, ring: &RingName, shard: &str, uid: &str) -> Option<Hold> {
-        let is_news = {
-            let (mut book, now) = (self.book.lock(), self.clock.now());
-            let keys = book.to_hold(ring, shard, now)?;
-            if let Some(held) = book.holds.all(&keys, uid, now) {
-                return Some(Hold::new(shard, held, &self.clock, &self.attention));
-            }
-            book.holds.want((ring.clone(), shard.to_owned()), now)
-        };
+        let (mut book, now) = (self.book.lock(), self.clock.now());
+        let keys = book.to_hold(ring, shard, now);
+        if keys.is_none() && !book.works_uncounted(ring, shard, false) {
+            return None;
+        }
+        if let Some(held) = keys.as_ref().and_then(|keys| book.holds.all(keys, uid, now)) {
+            return Some(Hold::new(shard, held, &self.clock, &self.attention));
+        }
+        let is_news = book.holds.want((ring.clone(), shard.to_owned()), now);
+        drop(book);
         if is_news {
             self.attention.send_replace(());
+        }
+        if is_news && keys.is_none() {
+            // A Lease that makes no shard keeps it from that, which is told.
+            self.membership.send_replace(());
         }
         None
     }

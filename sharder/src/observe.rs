@@ -46,7 +46,7 @@ pub(crate) fn observe(
     shutdown: &Shutdown,
 ) -> Observed {
     let watches = || clients.watches.clone();
-    let leases = Leases::new(clock.clone()).serving(config.kinds);
+    let leases = Leases::new(clock.clone()).where_granted(config.tokens_per_shard).serving(config.kinds);
     let (namespaces, follow_namespaces) = Namespaces::follow(watches());
     let (fences, follow_fences) = fence::follow(watches());
     let shard_rolls = Rolls::new(clock.clone());
@@ -73,6 +73,8 @@ pub(crate) fn observe(
     let follow_rolls = rolls::follow(clients.requests.clone(), leases.clone(), shard_rolls);
     tasks.spawn("the watch on rings", until(shutdown, follow_rings));
     tasks.spawn("the watch on Leases", until(shutdown, leases::follow(watches(), leases.clone())));
+    let ask_rights = leases::ask(clients.requests.clone(), leases.clone());
+    tasks.spawn("the look at the rights on Leases", until(shutdown, ask_rights));
     tasks.spawn("the look at the Pods of shards", until(shutdown, follow_rolls));
     tasks.spawn("the watch on namespaces", until(shutdown, follow_namespaces));
     tasks.spawn("the watch on fences", until(shutdown, follow_fences));

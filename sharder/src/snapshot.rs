@@ -75,6 +75,8 @@ pub(crate) struct Snapshot {
     pub(crate) unweighed: Vec<String>,
     /// Which Leases with the ring's label are not as a shard's should be.
     pub(crate) lease_faults: Vec<String>,
+    /// The namespaces in which Leases make shards; none where none is excluded.
+    pub(crate) shard_namespaces: Option<BTreeSet<String>>,
     /// Which names several shards have; none before every shard knows whether it is admitted.
     pub(crate) shared_names: Option<Vec<String>>,
     pub(crate) members: Members,
@@ -172,6 +174,7 @@ impl Snapshot {
             problems,
             unweighed: Vec::new(),
             lease_faults: Vec::new(),
+            shard_namespaces: None,
             shared_names: None,
             views: groups
                 .members(&members)
@@ -206,6 +209,11 @@ impl Snapshot {
     /// The same ring, with Leases that are not as a shard's should be.
     pub(crate) fn with_lease_faults(self, lease_faults: Vec<String>) -> Self {
         Self { lease_faults, ..self }
+    }
+
+    /// The same ring, in which Leases make shards in these namespaces.
+    pub(crate) fn with_shard_namespaces(self, shard_namespaces: Option<BTreeSet<String>>) -> Self {
+        Self { shard_namespaces, ..self }
     }
 
     /// The same ring with the names that several shards have. `all_told`: every shard knows whether it is admitted. A proxy that

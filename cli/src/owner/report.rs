@@ -313,10 +313,12 @@ mod tests {
             "apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing", "metadata": {"name": "websites"},
             "spec": {"resources": [{"group": "web.example.com", "resource": "websites"}]},
         });
+        let ring: Ring = serde_json::from_value(ring).unwrap();
         let leases = ["a", "b"].map(|name| rings::tests::lease(name, "ready", &json!({})));
         Seen {
             tokens_per_shard: DEFAULT_TOKENS_PER_SHARD,
-            ring: serde_json::from_value(ring).unwrap(),
+            replicas: rings::replicas(&ring, &leases),
+            ring,
             name,
             resource: GroupResource { group: "web.example.com".into(), resource: "websites".into() },
             metadata: serde_json::from_value(
@@ -325,7 +327,6 @@ mod tests {
             .unwrap(),
             root: Placed::Root { kind: "Website".into() },
             namespace_labels: Some([("kubernetes.io/metadata.name".to_owned(), "default".to_owned())].into()),
-            replicas: rings::replicas(&leases),
             children: Some(Children { all: 2, with_it: 2 }),
             events: Vec::new(),
         }

@@ -139,7 +139,7 @@ pub(super) fn of_ring(
         && !problems.iter().any(|problem| problem.fault)
         && waiting.is_none_or(|seconds| seconds < UNASSIGNED_SECONDS);
     let replicas = leases.map(|leases| {
-        let replicas = replicas(leases);
+        let replicas = replicas(ring, leases);
         let members = members(&replicas);
         let all = objects.as_ref().map_or(0, |objects| objects.all);
         // Leases of Pods that are gone stay for a while.

@@ -1,23 +1,66 @@
-//! What a sidecar may cost: it stands beside every replica.
+//! What a sidecar may cost, which stands beside every replica; and what Leases may cost the sharder.
 
 use std::time::Duration;
 
 use futures::{StreamExt, future::join_all, stream::BoxStream};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
 use kube::{
     Api, Client,
-    api::{WatchEvent, WatchParams},
+    api::{PostParams, WatchEvent, WatchParams},
 };
 use ringside_e2e::{case, live::Group};
 use ringside_e2e::{
     control_plane::client_of,
     eventually::eventually,
-    system::{NAMESPACE, Settings, System},
+    plain_shard::LEASE_RING,
+    system::{NAMESPACE, RING, Settings, System},
 };
+use ringside_ring::ClusterRing;
+use serde_json::json;
 
 /// The cases.
 pub(crate) fn group() -> Group {
-    Group::new("footprint", vec![case!(a_proxy_at_rest_with_ten_watches_is_small).costs("a proxy at rest, measured")])
+    let cases = vec![
+        case!(a_proxy_at_rest_with_ten_watches_is_small).costs("a proxy at rest, measured"),
+        case!(leases_beyond_the_bound_end_no_sharder).costs("four million tokens, several times, in a debug build"),
+    ];
+    Group::new("footprint", cases)
+}
+
+/// More than a ring may have of weight 10, which are 100.
+const LEASES: usize = 600;
+/// The limit in the sharder's manifest.
+const SHARDER_LIMIT: u64 = 256 << 20;
+
+async fn leases_beyond_the_bound_end_no_sharder() {
+    let mut system = System::start(Settings::default()).await.unwrap();
+    system.start_sharding(1).await.unwrap();
+    let leases: Api<Lease> = Api::namespaced(system.control_plane().client(), NAMESPACE);
+    for number in 0..LEASES {
+        let name = format!("fake-{number:03}");
+        let metadata =
+            json!({"name": name, "labels": {LEASE_RING: RING}, "annotations": {"ringside.dev/weight": "10"}});
+        let spec = json!({"holderIdentity": name, "leaseDurationSeconds": 120});
+        let lease = serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
+        leases.create(&PostParams::default(), &lease).await.unwrap();
+    }
+    let rings: Api<ClusterRing> = Api::all(system.control_plane().client());
+    eventually("the youngest make no shards", Duration::from_secs(300), || async {
+        let status = rings.get(RING).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        let told = status.conditions.into_iter().find(|it| it.type_ == "LeasesValid").map(|it| it.message);
+        let told = told.unwrap_or_default();
+        let is_told = told.contains("the youngest Leases make no shards") && told.contains("and 495 more");
+        if is_told && status.shards == 100 { Ok(()) } else { Err(format!("{} shards, {told}", status.shards)) }
+    })
+    .await
+    .unwrap();
+    let sharder = system.sharders().next().unwrap().process();
+    let of_process = std::fs::read_to_string(format!("/proc/{}/status", sharder.id())).unwrap();
+    let most = of_process.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")).unwrap();
+    let most = most.trim().parse::<u64>().unwrap() << 10;
+    eprintln!("the sharder had {} MiB resident at most", most >> 20);
+    assert!(most < SHARDER_LIMIT, "{most}");
+    system.check().unwrap();
 }
 
 const WATCHES: usize = 10;

@@ -29,6 +29,10 @@ use serde_json::{Value, json};
 
 use self::Outcome::{Forbidden, Guarded, Passed};
 
+mod foreign;
+
+use foreign::foreign_leases_change_nothing;
+
 /// The cases.
 pub(crate) fn group() -> Group {
     Group::new(
@@ -36,6 +40,7 @@ pub(crate) fn group() -> Group {
         vec![
             case!(no_request_of_sharder_or_proxies_is_refused).works(),
             case!(stolen_sharder_token_changes_labels_of_rings_alone),
+            case!(foreign_leases_change_nothing).works(),
         ],
     )
 }
@@ -148,11 +153,16 @@ async fn thief(system: &System) -> Client {
         {"group": "web.example.com", "resource": "websites"}]);
     let ring = ClusterRing::new("stolen", serde_json::from_value(json!({"resources": resources})).unwrap());
     system.allow(&ring, &[NAMESPACE]).await.unwrap();
+    client_as(system, SHARDER_NAMESPACE, "ringside-sharder").await
+}
+
+/// A client with a token of this account.
+async fn client_as(system: &System, namespace: &str, account: &str) -> Client {
     let plane = system.control_plane();
-    let accounts: Api<ServiceAccount> = Api::namespaced(plane.client(), SHARDER_NAMESPACE);
+    let accounts: Api<ServiceAccount> = Api::namespaced(plane.client(), namespace);
     let request = (PostParams::default(), TokenRequest::default());
-    let answer = accounts.create_token_request("ringside-sharder", &request.0, &request.1).await.unwrap();
-    let kubeconfig = system.dir().join("thief.kubeconfig");
+    let answer = accounts.create_token_request(account, &request.0, &request.1).await.unwrap();
+    let kubeconfig = system.dir().join(format!("{account}-alone.kubeconfig"));
     plane.write_kubeconfig(&kubeconfig, &answer.status.unwrap().token, NAMESPACE).unwrap();
     client_of(&kubeconfig).await.unwrap()
 }

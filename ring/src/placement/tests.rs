@@ -36,6 +36,17 @@ fn keys(count: usize) -> Vec<PartitionKey> {
 }
 
 #[test]
+fn shards_fit_until_their_number_or_their_tokens_are_too_many() {
+    let fit =
+        |weight: &str, count, tokens| fitting(vec![weight.parse().unwrap(); count], NonZeroU32::new(tokens).unwrap());
+    assert_eq!((fit("1", 2_000, 4_000), fit("1", 2_000, 100)), (1_000, 1_000));
+    assert_eq!((fit("10", 2_000, 4_000), fit("10", 100, 4_000)), (100, 100));
+    assert_eq!(fit("0", 2_000, 8_000), 500, "where all have none, each counts as one of weight 1");
+    assert_eq!(fit("10", 2, 1_000_000), 1, "a ring has one shard in any case");
+    assert_eq!(size_of::<Token>(), 12, "48 MB are the most");
+}
+
+#[test]
 fn every_known_placement_agrees() {
     let vectors: Vec<Vector> = serde_json::from_str(VECTORS).unwrap();
     let mut compared = 0;

@@ -93,7 +93,8 @@ impl Plan {
         if self.replicas.is_some() && !ring.spec.groups.is_empty() {
             return Err(PlanError::Groups);
         }
-        let leases = Leases::look(client, &self.ring).await.map_err(unread("the Leases of the shards"))?;
+        let leases = Leases::look(client, &self.ring, self.tokens_per_shard).await;
+        let leases = leases.map_err(unread("the Leases of the shards"))?;
         leases.confine([&ring]);
         let now = leases.members().unwrap_or_default().remove(&self.ring).unwrap_or_default();
         let rolls = Rolls::look(client, &leases, Arc::new(Boottime)).await.map_err(unread("the Pods of the shards"))?;

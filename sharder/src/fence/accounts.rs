@@ -7,10 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
 use ringside_ring::labels::LEASE_TOKEN_POD;
+use ringside_runtime::explain::explain;
 
 use crate::leases::Place;
 
@@ -18,6 +19,9 @@ use crate::leases::Place;
 const PARALLEL_READS: usize = 8;
 /// The account of Pods that name none.
 const DEFAULT: &str = "default";
+
+/// The account of each shard, or why the fence does not hold it.
+pub(super) type Told = BTreeMap<String, Result<String, String>>;
 
 /// The accounts of one ring's shards.
 #[derive(Default)]
@@ -40,27 +44,38 @@ impl Accounts {
         self.ever.extend(accounts);
     }
 
-    /// Reads the Pods of the shards that were not known yet; returns what is known of each.
-    pub(super) async fn learn(
-        &mut self,
-        client: &Client,
-        shards: &[Place],
-    ) -> Result<BTreeMap<String, Result<String, String>>, kube::Error> {
+    /// Reads the Pods of the shards that were not known yet; returns what is known of each, and whether each Pod could be read.
+    /// One that can't be read concerns its shard alone.
+    pub(super) async fn learn(&mut self, client: &Client, shards: &[Place]) -> (Told, bool) {
         self.of.retain(|place, account| account.is_some() && shards.contains(place));
         let unknown: Vec<_> = shards.iter().filter(|place| !self.of.contains_key(*place)).cloned().collect();
         let mut read = stream::iter(unknown)
-            .map(|place| async move { account(client, &place).await.map(|account| (place, account)) })
+            .map(|place| async move { (account(client, &place).await, place) })
             .buffer_unordered(PARALLEL_READS);
-        while let Some((place, account)) = read.try_next().await? {
-            self.ever.extend(account.clone());
-            self.of.insert(place, account);
+        let mut unread = Vec::new();
+        while let Some((account, place)) = read.next().await {
+            match account {
+                Ok(account) => {
+                    self.ever.extend(account.clone());
+                    self.of.insert(place, account);
+                }
+                Err(error) => {
+                    let Place { namespace, shard, .. } = place;
+                    let fault = format!(
+                        "its Pod '{namespace}/{shard}' can't be read, so its writes can't be told from those of others: {}",
+                        explain(&error)
+                    );
+                    unread.push((shard, Err(fault)));
+                }
+            }
         }
         drop(read);
+        let all_read = unread.is_empty();
         // Of several Pods of one name the fence has to hold each: one that it does not hold is told last.
-        let mut all: Vec<_> =
-            self.of.iter().map(|(place, account)| (place.shard.clone(), told(place, account.as_deref()))).collect();
+        let known = self.of.iter().map(|(place, account)| (place.shard.clone(), told(place, account.as_deref())));
+        let mut all: Vec<_> = known.chain(unread).collect();
         all.sort_by_key(|(_, told)| told.is_err());
-        Ok(all.into_iter().collect())
+        (all.into_iter().collect(), all_read)
     }
 }
 
@@ -120,7 +135,7 @@ mod tests {
             (Some(""), false, "names no pod"),
             (None, false, "ringside.dev/token-pod"),
         ] {
-            let told = Accounts::default().learn(&api.client(), &[place(token_pod, "1")]).await.unwrap();
+            let told = Accounts::default().learn(&api.client(), &[place(token_pod, "1")]).await.0;
             let (Ok(said) | Err(said)) = &told["a"];
             assert!(told["a"].is_ok() == held && said.contains(words), "{token_pod:?}: {said}");
         }
@@ -134,10 +149,10 @@ mod tests {
             api.put(POD, pod("x"));
             let place = place(Some("a"), "1");
             let places = [Place { namespace: elsewhere.to_owned(), ..place.clone() }, place];
-            let told = Accounts::default().learn(&api.client(), &places).await.unwrap();
+            let told = Accounts::default().learn(&api.client(), &places).await.0;
             assert!(told["a"].as_ref().unwrap_err().contains("there is no Pod"), "{elsewhere}");
             api.put(&format!("/api/v1/namespaces/{elsewhere}/pods/a"), pod("y"));
-            assert!(Accounts::default().learn(&api.client(), &places).await.unwrap()["a"].is_ok(), "{elsewhere}");
+            assert!(Accounts::default().learn(&api.client(), &places).await.0["a"].is_ok(), "{elsewhere}");
         }
     }
 
@@ -146,9 +161,20 @@ mod tests {
         let (api, mut accounts) = (FakeApi::default(), Accounts::default());
         for (instance, account) in [("1", "x"), ("2", "y")] {
             api.put(POD, pod(account));
-            let told = accounts.learn(&api.client(), &[place(Some("a"), instance)]).await.unwrap();
+            let (told, _) = accounts.learn(&api.client(), &[place(Some("a"), instance)]).await;
             assert_eq!(told["a"].as_deref(), Ok(format!("system:serviceaccount:default:{account}").as_str()));
         }
         assert_eq!(accounts.all().len(), 2, "the former one may have a write on its way");
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_cannot_be_read_concerns_its_shard_alone() {
+        let (api, mut accounts) = (FakeApi::default(), Accounts::default());
+        api.put(POD, pod("x"));
+        api.intercept(|asked, _| asked.path.contains("/foreign/").then_some(http::StatusCode::FORBIDDEN));
+        let foreign = Place { namespace: "foreign".to_owned(), shard: "b".to_owned(), ..place(Some("b"), "2") };
+        let (told, all_read) = accounts.learn(&api.client(), &[foreign, place(Some("a"), "1")]).await;
+        assert_eq!(told["a"].as_deref(), Ok("system:serviceaccount:default:x"));
+        assert!(!all_read && told["b"].as_ref().unwrap_err().contains("'foreign/b' can't be read"), "{told:?}");
     }
 }

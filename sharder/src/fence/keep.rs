@@ -27,13 +27,15 @@ use crate::{
 /// How long a policy may take to be in place for the first time, or again. Who changes or deletes it again and again must not
 /// keep the ring's objects from everybody.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// How long in all where the API server refuses, again and again, what may work in a moment: a Pod that it can't read must not
-/// keep the ring's objects from everybody either.
+/// How long in all where the API server refuses, again and again, what may work in a moment.
 const LONGEST: Duration = Duration::from_secs(300);
 /// What can be done besides.
 const OR: &str = "or set fence to Proxy in the ring";
 /// How soon something that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
+
+/// How soon a Pod of a shard that could not be read is read again.
+const READ_AGAIN: Duration = Duration::from_secs(5);
 
 /// What keeping a ring's fence needs.
 pub(crate) struct Keeper {
@@ -149,14 +151,16 @@ impl Fence {
     /// Wants policy and binding to be as the ring asks; returns when there is something to do again.
     async fn put_up(&mut self, keeper: &Keeper, snapshot: &Snapshot) -> Result<Option<Duration>, kube::Error> {
         let places = keeper.leases.places(&snapshot.ring);
-        self.findings.shards = self.accounts.learn(&keeper.client, &places).await?;
+        let all_read;
+        (self.findings.shards, all_read) = self.accounts.learn(&keeper.client, &places).await;
+        let look_again = (!all_read).then_some(READ_AGAIN);
         if self.stored.is_none() {
             let found = [self.policies.get_opt(&self.name).await?, self.bindings.get_opt(&self.name).await?];
             self.accounts.add(found[0].as_ref().map(accounts).unwrap_or_default());
             self.stored = Some(found.map(|found| found.map(Arc::new)));
         } else if self.stands().contains(&Standing::Pending) {
             // What comes of it decides what is noted in the next write.
-            return Ok(None);
+            return Ok(look_again);
         }
         // Stored is not yet acted on, and where its admission plugin is turned off never is.
         let since = self.take_in().filter(|_| keeper.fences.is_seen_to_judge());
@@ -175,7 +179,7 @@ impl Fence {
         self.policy.want(Some(wanted));
         self.binding.want(Some(binding(snapshot)));
         let rest = self.wait_for_place(is_awaited(keeper, &snapshot.ring));
-        Ok(again.into_iter().chain(rest).min())
+        Ok(again.into_iter().chain(rest).chain(look_again).min())
     }
 
     /// Takes it that the fence can't be where it is not in place for long; returns when that will be so.

@@ -242,11 +242,13 @@ async fn nobody_waits_for_a_fence_of_which_something_is_refused_again_and_again(
     let (api, (fences, mut policies, mut bindings), snapshot) = (FakeApi::default(), Fences::new(), Arc::new(asked()));
     let (_ring, snapshots) = watch::channel(snapshot.clone());
     fences.judged(Some(Ok(())));
-    // One Pod that the API server can't read.
-    let unreadable = |api: &FakeApi| {
-        api.intercept(|asked, _| asked.path.contains("/pods/").then_some(StatusCode::INTERNAL_SERVER_ERROR));
+    let unreadable = |api: &FakeApi, part: &'static str| {
+        api.intercept(move |asked, _| asked.path.contains(part).then_some(StatusCode::INTERNAL_SERVER_ERROR));
     };
-    unreadable(&api);
+    // Policies that the API server can't read.
+    unreadable(&api, "policies/");
+    let pod = serde_json::json!({"metadata": {"name": "a"}, "spec": {"containers": []}});
+    api.put("/api/v1/namespaces/default/pods/a", pod);
     let keeping = tokio::spawn(keep(Keeper { leases: held_by(&["a"]), ..keeper(&api, &fences) }, snapshots));
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert!(!withheld(&fences, &asking()).is_empty());
@@ -264,10 +266,25 @@ async fn nobody_waits_for_a_fence_of_which_something_is_refused_again_and_again(
     tokio::time::sleep(Duration::from_secs(1)).await;
     let report = fences.report(&snapshot);
     assert!(!matches!(report, Report::Impossible(_) | Report::Pending), "{report:?}");
-    unreadable(&api);
+    unreadable(&api, "/pods/");
     fences.changed.send_replace(());
     tokio::time::sleep(Duration::from_secs(400)).await;
     assert_eq!(fences.report(&snapshot), report);
+    keeping.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_can_not_be_read_leaves_the_fence_to_all_other_shards() {
+    let (api, (fences, ..), snapshot) = (FakeApi::default(), Fences::new(), Arc::new(asked()));
+    let (_ring, snapshots) = watch::channel(snapshot.clone());
+    fences.judged(Some(Ok(())));
+    api.intercept(|asked, _| asked.path.contains("/pods/").then_some(StatusCode::FORBIDDEN));
+    let keeping = tokio::spawn(keep(Keeper { leases: held_by(&["a"]), ..keeper(&api, &fences) }, snapshots));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(api.get(&path("policies", &snapshot)).is_some(), "the policy is written");
+    assert_eq!(fences.known.lock().rings[&snapshot.ring].refused, None);
+    let told = fences.known.lock().rings[&snapshot.ring].shards["a"].clone();
+    assert!(told.unwrap_err().contains("can't be read"));
     keeping.abort();
 }
 

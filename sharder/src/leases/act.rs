@@ -145,7 +145,7 @@ async fn act((client, notices): (&Client, &Notices), leases: &Leases, todo: &Tod
         },
         Action::Hold => acquire(&api, todo).await.map(Some),
         Action::Renew => renew(&api, leases, todo, begun).await,
-        Action::Make => make(&api, leases, todo, begun).await,
+        Action::Make => make((&api, client), leases, todo, begun).await,
         Action::Release => release(&api, leases, todo).await,
         Action::Delete => delete(&api, todo).await.map(|()| None),
     };

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    num::NonZeroU32,
     time::Duration,
 };
 
@@ -9,11 +10,13 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::runtime::watcher::Event;
 use ringside_ring::{
     Moment, RingName,
-    lease::{LeaseOwner, SHARDER_HOLDER, ShardState, holder},
+    lease::{SHARDER_HOLDER, ShardState, holder},
+    placement::DEFAULT_TOKENS_PER_SHARD,
 };
 
-use super::{hold::Holds, refusals::Refusals, returns::Returns, vanished::Vanished};
+use super::{hold::Holds, refusals::Refusals, returns::Returns, rights::Rights, vanished::Vanished};
 
+mod counted;
 mod holding;
 mod members;
 mod observe;
@@ -21,6 +24,9 @@ mod observed;
 
 pub(super) use self::observed::{Observed, state_label};
 use self::observed::{facts_of, is_older};
+
+/// How long a namespace that is new may take to be asked about.
+const ASKED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Where a Lease is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,20 +63,30 @@ pub(super) struct OfRing {
     pub(super) generation: String,
     /// The namespaces of its shards; empty where it does not name them.
     pub(super) namespaces: BTreeSet<String>,
+    /// Those that its status lists; none before a leader has listed any.
+    pub(super) listed: Option<BTreeSet<String>>,
 }
 
 /// All shard Leases.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Book {
     /// All with the label of a ring; [`Self::iter`] has those of shards.
     leases: BTreeMap<LeaseKey, Observed>,
+    /// Those that make shards, and those that make none as there would be too many.
+    counted: BTreeSet<LeaseKey>,
+    beyond: BTreeSet<LeaseKey>,
     rings: BTreeMap<RingName, OfRing>,
+    /// Where the sharder may write Leases; none where that is not asked, and Leases count everywhere.
+    rights: Option<Rights>,
+    tokens_per_shard: NonZeroU32,
     /// What a list has shown that has not ended; `None` between lists.
     arriving: Option<Arriving>,
     vanished: Vanished,
     pub(super) returns: Returns,
     /// The Leases that were known to be late when that was last looked at.
     late: BTreeSet<LeaseKey>,
+    /// Whether a list of all Leases has ended, and whether all is known by now that says which of them make shards.
+    listed: bool,
     complete: bool,
     /// Whether the API server's time went back: the next list counts, however old it is.
     time_went_back: bool,
@@ -89,6 +105,11 @@ struct Arriving {
 }
 
 impl Book {
+    /// Nothing seen yet. `asks`: Leases make shards only where the sharder was granted its rights.
+    pub(super) fn new(asks: bool, tokens_per_shard: NonZeroU32) -> Self {
+        Self { rights: asks.then(Rights::default), tokens_per_shard, ..Self::default() }
+    }
+
     /// Takes in an event of the watch, or a Lease in a write's answer.
     pub(super) fn apply(&mut self, event: Event<Lease>, now: Moment) -> Change {
         let change = self.take_in(event, now);
@@ -136,7 +157,11 @@ impl Book {
     /// Forgets vanished and unstable shards whose time is over, and notes which Leases are late by now; returns whether there
     /// were any, and when that is next to be looked at. Renewals put that off, so it may turn out to be early.
     pub(super) fn expire(&mut self, now: Moment) -> (bool, Option<Moment>) {
-        let over = self.vanished.expire(now) | self.returns.expire(now);
+        let vanished = self.vanished.expire(now);
+        if vanished && !self.beyond.is_empty() {
+            self.recount(now);
+        }
+        let over = vanished | self.returns.expire(now);
         let late = self.note_late(now);
         let ready =
             self.iter().map(|(_, seen)| seen).filter(|seen| seen.state(now, Moment::default()) == ShardState::Ready);
@@ -153,15 +178,14 @@ impl Book {
         before != self.late
     }
 
-    /// The Leases of shards.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&LeaseKey, &Observed)> {
-        self.leases.iter().filter(|(key, seen)| self.counts(key, seen))
-    }
-
     /// How long a shard of this name may still be working although no Lease says so.
     pub(super) fn unknown_for(&self, ring: &RingName, shard: &str, now: Moment) -> Duration {
         let is_known = self.iter().any(|(_, seen)| seen.ring == *ring && seen.shard.as_str() == shard);
-        if is_known { Duration::ZERO } else { self.vanished.unknown_for(ring, shard, now) }
+        match () {
+            () if is_known => Duration::ZERO,
+            () if self.may_count_soon(ring, shard) => ASKED_WITHIN,
+            () => self.vanished.unknown_for(ring, shard, now),
+        }
     }
 
     /// As after a long time of watching.
@@ -170,29 +194,14 @@ impl Book {
         self.vanished.know_all();
     }
 
-    fn counts(&self, key: &LeaseKey, seen: &Observed) -> bool {
-        seen.owner != LeaseOwner::Other && self.has_shards_in(&seen.ring, &key.namespace)
-    }
-
-    fn has_shards_in(&self, ring: &RingName, namespace: &str) -> bool {
-        let named = self.rings.get(ring).map(|of_ring| &of_ring.namespaces).filter(|named| !named.is_empty());
-        named.is_none_or(|named| named.contains(namespace))
-    }
-
-    /// Takes in what the rings say of their shards; returns whether that is something else than before. A shard that is
-    /// elsewhere now has the time to notice that it has when its Lease vanishes.
+    /// Takes in what the rings say of their shards; returns whether that is something else than before.
     pub(super) fn confine(&mut self, rings: BTreeMap<RingName, OfRing>, now: Moment) -> bool {
         if self.rings == rings {
             return false;
         }
-        let before: Vec<_> = self.iter().map(|(key, seen)| (key.clone(), seen.clone())).collect();
         self.rings = rings;
-        for (key, seen) in before {
-            match self.counts(&key, &seen) {
-                true => self.vanished.appeared(&key, &seen.ring),
-                false => self.vanished.insert(&key, &seen, now),
-            }
-        }
+        self.recount(now);
+        self.complete(now);
         true
     }
 
@@ -215,9 +224,6 @@ impl Book {
                 Some(known) => seen.after(known, time_went_back),
                 None => seen,
             };
-            if self.counts(&key, &seen) {
-                self.appeared(&key, &seen, before.get(&key), now);
-            }
             self.leases.insert(key, seen);
         }
         for (key, last) in &before {
@@ -225,10 +231,13 @@ impl Book {
                 self.vanish(key, last, now);
             }
         }
-        let first = !std::mem::replace(&mut self.complete, true);
-        if first {
-            self.vanished.complete(now);
+        for (key, seen) in self.leases.iter().filter(|(key, _)| self.counted.contains(*key)) {
+            self.vanished.appeared(key, &seen.ring);
+            self.returns.seen(key, seen, before.get(key), now);
         }
+        self.recount(now);
+        let first = !std::mem::replace(&mut self.listed, true);
+        self.complete(now);
         let late = self.note_late(now);
         let same = !first && !late && membership(&before) == membership(&self.leases);
         if same { Change::Attention } else { Change::Membership }
@@ -237,16 +246,13 @@ impl Book {
     fn remove(&mut self, key: &LeaseKey, now: Moment) -> Change {
         let Some(last) = self.leases.remove(key) else { return Change::Nothing };
         self.vanish(key, &last, now);
+        self.recount(now);
         Change::Membership
     }
 
-    fn appeared(&mut self, key: &LeaseKey, seen: &Observed, before: Option<&Observed>, now: Moment) {
-        self.vanished.appeared(key, &seen.ring);
-        self.returns.seen(key, seen, before, now);
-    }
-
+    /// The Lease is gone, or of another ring.
     fn vanish(&mut self, key: &LeaseKey, last: &Observed, now: Moment) {
-        if self.counts(key, last) {
+        if self.counted.remove(key) {
             self.vanished.insert(key, last, now);
         }
     }
@@ -262,23 +268,47 @@ impl Book {
         // Judged right after a change, a held Lease is ready and any other dead.
         let fits = seen.state_label() == Some(seen.judge(seen.changed, seen.changed).state.as_str());
         let renewed = before.as_ref().is_none_or(|before| before.changed != seen.changed);
-        let counts = self.counts(&key, &seen);
         if let Some(last) = before.as_ref().filter(|before| before.ring != seen.ring) {
             self.vanish(&key, last, now);
         }
-        if counts {
-            self.appeared(&key, &seen, before.as_ref(), now);
+        let is_ready = seen.state(now, Moment::default()) == ShardState::Ready;
+        if self.counts(&key) {
+            self.vanished.appeared(&key, &seen.ring);
+            self.returns.seen(&key, &seen, before.as_ref(), now);
+        }
+        self.leases.insert(key.clone(), seen);
+        if joined {
+            self.recount(now);
         }
         // Ready again: what it was passed over for may come to it.
-        let back = self.late.contains(&key) && seen.state(now, Moment::default()) == ShardState::Ready;
-        if back {
-            self.late.remove(&key);
-        }
-        self.leases.insert(key, seen);
-        match (joined || back, counts && renewed && !fits) {
+        let back = is_ready && self.late.remove(&key);
+        match (joined || back, self.counts(&key) && renewed && !fits) {
             (true, _) => Change::Membership,
             (false, true) => Change::Attention,
             (false, false) => Change::Nothing,
+        }
+    }
+}
+
+impl Default for Book {
+    fn default() -> Self {
+        Self {
+            leases: BTreeMap::new(),
+            counted: BTreeSet::new(),
+            beyond: BTreeSet::new(),
+            rings: BTreeMap::new(),
+            rights: None,
+            tokens_per_shard: DEFAULT_TOKENS_PER_SHARD,
+            arriving: None,
+            vanished: Vanished::default(),
+            returns: Returns::default(),
+            late: BTreeSet::new(),
+            listed: false,
+            complete: false,
+            time_went_back: false,
+            refusals: Refusals::default(),
+            holds: Holds::default(),
+            complaints: BTreeMap::new(),
         }
     }
 }

@@ -90,7 +90,7 @@ pub(super) fn instance(lease: &Lease) -> Option<&str> {
 }
 
 /// Whether the holder of a Lease may work: it does not know that another instance is admitted.
-fn may_work(seen: &Observed) -> bool {
+pub(super) fn may_work(seen: &Observed) -> bool {
     let is_shut = instance(&seen.lease).is_some_and(|own| {
         annotation(&seen.lease, LEASE_ADMITTED).is_some_and(|admitted| admitted != own) && seen.has_read(LEASE_ADMITTED)
     });

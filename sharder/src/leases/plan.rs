@@ -76,6 +76,20 @@ pub(super) fn plan(book: &Book, now: Moment, since: Moment) -> (Vec<Todo>, Optio
             todos.push(Todo { key: key.clone(), lease: observed.lease.clone(), action });
         }
     }
+    // A shard beyond the bound is told so. Its Lease is acquired as any other, so that it goes when its shard is dead.
+    for (key, seen) in book.beyond() {
+        let judgement = seen.judge(now, since);
+        let refused_until = book.refusals.until(key).filter(|until| now < *until);
+        next = next.into_iter().chain(judgement.until).chain(refused_until).min();
+        let is_told = book.marks_for(&names, key).is_empty();
+        let action = match judgement.state {
+            ShardState::Uncertain => Some(Action::Acquire),
+            _ => (!is_told).then_some(Action::Tell),
+        };
+        if let Some(action) = action.filter(|_| refused_until.is_none()) {
+            todos.push(Todo { key: key.clone(), lease: seen.lease.clone(), action });
+        }
+    }
     for (ring, key) in book.missing(now) {
         let refused_until = book.refusals.until(&key).filter(|until| now < *until);
         next = next.into_iter().chain(refused_until).min();

@@ -68,6 +68,17 @@ impl Vanished {
         }
     }
 
+    /// Its shard is to have no objects, for as long as it may work.
+    pub(super) fn empty(&mut self, key: &LeaseKey) {
+        self.shards.iter_mut().filter(|((of, _), _)| of == key).for_each(|(_, last)| last.weight = Weight::ZERO);
+    }
+
+    /// The weights of a ring's shards, of the Leases that `which` says.
+    pub(super) fn weights(&self, ring: &RingName, which: impl Fn(&LeaseKey) -> bool) -> impl Iterator<Item = Weight> {
+        let those = self.shards.iter().filter(move |((key, of), _)| of == ring && which(key));
+        those.map(|(_, last)| last.weight)
+    }
+
     /// There is a Lease again, which says what its shard is.
     pub(super) fn appeared(&mut self, key: &LeaseKey, ring: &RingName) {
         self.shards.remove(&(key.clone(), ring.clone()));

@@ -217,6 +217,7 @@ fn status_of(
     }
     problems.extend(told.faults.of(snapshot));
     problems.extend(told.creates.faults(&snapshot.ring));
+    problems.extend(told.leases.unmade(&snapshot.ring));
     let unheard = snapshot.long_unheard(Instant::now());
     if !unheard.is_empty() {
         let unaware = told.leases.unaware(&snapshot.ring, snapshot.generation);

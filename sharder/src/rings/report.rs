@@ -89,6 +89,7 @@ pub(super) async fn write(client: &Client, snapshot: &Snapshot, wanted: &Cluster
     // What is left out of a merge patch stays as it is.
     patch["status"]["resources"] = json!(wanted.resources);
     patch["status"]["objects"] = json!(wanted.objects);
+    patch["status"]["shardNamespaces"] = json!(wanted.shard_namespaces);
     let patch = Patch::Merge(patch);
     api.patch_status(snapshot.ring.name(), &PatchParams::default(), &patch).await?;
     tracing::info!(

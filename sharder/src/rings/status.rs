@@ -72,6 +72,7 @@ pub(super) fn status(
     }
     ClusterRingStatus {
         observed_generation: snapshot.generation,
+        shard_namespaces: snapshot.shard_namespaces.as_ref().map(|all| all.iter().cloned().collect()),
         shards: count(snapshot.members.len()),
         available_shards: count(snapshot.members.available().count()),
         objects: objects.or(before.objects),

@@ -83,6 +83,7 @@ fn build(sources: &Sources, previous: Option<&Snapshots>) -> Option<Snapshots> {
             .withholding(sources.fences.withheld(&name, &ring))
             .with_unweighed(sources.leases.weight_faults(&name))
             .with_lease_faults(sources.leases.faults(&name))
+            .with_shard_namespaces(sources.leases.namespaces(&name))
             .with_shared_names(sources.leases.shared_names(&name))
             .after(
                 before,

@@ -1,7 +1,10 @@
 //! Writes by which the sharder holds Leases, and releases them.
 
-use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
-use kube::{Api, api::PostParams};
+use k8s_openapi::{
+    api::{coordination::v1::Lease, core::v1::Namespace},
+    jiff::Timestamp,
+};
+use kube::{Api, Client, api::PostParams};
 use ringside_ring::{Moment, RingName, ShardName, labels};
 use ringside_runtime::explain::code;
 
@@ -41,10 +44,10 @@ pub(super) async fn renew(
     Ok(Some(lease))
 }
 
-/// Makes the Lease of a shard that has none. None where there is a Lease of that name already, no such namespace, or where no
-/// Lease can have the name, as of a label that was set by hand.
+/// Makes the Lease of a shard that has none. None where there is a Lease of that name already, no such namespace or one that is
+/// being deleted, so that no shard can begin there, or where no Lease can have the name, as of a label that was set by hand.
 pub(super) async fn make(
-    api: &Api<Lease>,
+    (api, client): (&Api<Lease>, &Client),
     leases: &Leases,
     todo: &Todo,
     begun: Moment,
@@ -71,8 +74,18 @@ pub(super) async fn make(
             hold_without();
             Ok(None)
         }
+        // What the namespace has, such as the sharder's rights, goes before it does.
+        Err(error) if code(&error) == Some(403) && is_being_deleted(client, &todo.key.namespace).await => {
+            hold_without();
+            Ok(None)
+        }
         Err(error) => Err(error.into()),
     }
+}
+
+async fn is_being_deleted(client: &Client, namespace: &str) -> bool {
+    let found = Api::<Namespace>::all(client.clone()).get_metadata(namespace).await;
+    found.is_ok_and(|found| found.metadata.deletion_timestamp.is_some())
 }
 
 /// None where the hold is used again.

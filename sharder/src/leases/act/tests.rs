@@ -324,3 +324,32 @@ async fn instance_is_admitted_by_all_leases_of_its_name_as_they_are() {
         }
     }
 }
+
+/// Objects name a shard that has no Lease, in a ring with shards in two namespaces of which one answers 403.
+async fn hold_beside(namespace: serde_json::Value) -> (bool, Vec<String>) {
+    let (api, ring) = (FakeApi::default(), "example".parse().unwrap());
+    let leases = Leases::new(Arc::new(TokioClock::start()));
+    [Event::Init, Event::InitDone].into_iter().for_each(|event| leases.observe(event));
+    leases.book.lock().know_all();
+    let spec = serde_json::from_value(json!({"resources": [], "shardNamespaces": ["default", "other"]})).unwrap();
+    leases.confine([&ringside_ring::ClusterRing::new("example", spec).into()]);
+    api.put("/api/v1/namespaces/other", namespace);
+    api.intercept(|asked, _| {
+        (asked.method == Method::POST && asked.path.contains("/other/leases")).then_some(StatusCode::FORBIDDEN)
+    });
+    let leader = lead(&api, &leases);
+    for _ in 0..5 {
+        let _ = leases.hold(&ring, "a", "uid");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    leader.abort();
+    (leases.hold(&ring, "a", "uid").is_some(), leases.unmade(&ring))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_is_being_deleted_blocks_no_takeover() {
+    let ending = json!({"metadata": {"name": "other", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    assert_eq!(hold_beside(ending).await, (true, vec![]));
+    let (held, unmade) = hold_beside(json!({"metadata": {"name": "other"}})).await;
+    assert!(!held && unmade.len() == 1 && unmade[0].contains("in namespace 'other'"), "{unmade:?}");
+}

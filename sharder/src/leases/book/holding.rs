@@ -12,12 +12,13 @@ use crate::leases::hold::{DEFAULT_HOLD, Held};
 impl Book {
     /// The Leases that the sharder has to hold before it takes anything from a shard; none where the shard may not be gone.
     ///
-    /// Where no Lease has the shard's name, these are Leases that are to be made. There is one in each namespace where the ring
-    /// says that its shards are. Where it does not say that, there is one in each namespace that has a Lease of a shard now.
+    /// Where no Lease has the shard's name, these are Leases that are to be made. There is one in each namespace of the ring's
+    /// shards. Where that is not known, there is one in each namespace that has a Lease of a shard now.
     pub(in crate::leases) fn to_hold(&self, ring: &RingName, shard: &str, now: Moment) -> Option<Vec<LeaseKey>> {
         let is_of_name = |seen: &Observed| seen.ring == *ring && seen.shard.as_str() == shard;
         let names = self.names();
         let may_work = names.counting().any(|(_, seen)| is_of_name(seen) && seen.facts.held_by_shard)
+            || self.works_uncounted(ring, shard, true)
             || self.vanished.has(ring, shard)
             || !self.unknown_for(ring, shard, now).is_zero();
         if may_work || !self.complete {
@@ -28,9 +29,12 @@ impl Book {
         if !others.is_empty() {
             return Some(made.into_iter().chain(others).map(|(key, _)| key.clone()).collect());
         }
-        let named = self.rings.get(ring).map(|of_ring| of_ring.namespaces.clone()).filter(|named| !named.is_empty());
+        if self.works_uncounted(ring, shard, false) {
+            return None;
+        }
         let of_ring = self.iter().filter(|(_, seen)| seen.ring == *ring);
-        let namespaces = named.unwrap_or_else(|| of_ring.map(|(key, _)| key.namespace.clone()).collect());
+        let namespaces =
+            self.namespaces_of(ring).unwrap_or_else(|| of_ring.map(|(key, _)| key.namespace.clone()).collect());
         // In a ring without any Lease no shard can wait for one, unless one has just lost its own.
         if namespaces.is_empty() && self.vanished.iter().any(|(of, ..)| of == ring) {
             return None;
@@ -78,6 +82,7 @@ impl Book {
             let is_of_name = |seen: &Observed| seen.ring == *ring && seen.shard.as_str() == shard;
             let is_elsewhere = names.counting().any(|(_, seen)| is_of_name(seen) && seen.facts.held_by_shard);
             !is_elsewhere
+                && !self.works_uncounted(ring, shard, true)
                 && match is_its {
                     Some(is_its) => self.leases.get(key).and_then(|seen| seen.lease.spec.as_ref()).is_some_and(is_its),
                     None => !self.iter().any(|(known, seen)| known == key && seen.ring == *ring),

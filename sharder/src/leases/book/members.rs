@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use ringside_ring::{
     Controller, Members, Moment, RingName, ShardName, Weight,
-    labels::{LEASE_ADMITTED, LEASE_RING_GENERATION},
-    lease::{ShardState, annotation, fault},
+    labels::{ADMITS_NONE, LEASE_ADMITTED, LEASE_RING_GENERATION},
+    lease::{LeaseOwner, ShardState, annotation, fault},
     members::Member,
 };
 
@@ -20,12 +20,20 @@ impl Book {
             let why = self.refusals.why(key)?;
             Some(format!("Lease '{}/{}': the sharder can't write to it: {why}", key.namespace, key.name))
         };
-        let known = of_ring.filter_map(move |(key, seen)| {
-            fault(&seen.lease, seen.owner, self.has_shards_in(&seen.ring, &key.namespace)).or_else(|| refused(key))
+        let of_shards = of_ring.filter(|(key, seen)| seen.owner == LeaseOwner::Other || self.counts(key));
+        let known = of_shards.filter_map(move |(key, seen)| fault(&seen.lease, seen.owner).or_else(|| refused(key)));
+        known.chain(self.uncounted_faults(ring, now))
+    }
+
+    /// Why the sharder can't make the Leases of shards that have none, so that objects of theirs wait, for people.
+    pub(in crate::leases) fn unmade(&self, ring: &RingName, now: Moment) -> Vec<String> {
+        let missing = self.missing(now).into_iter().filter(|(of, _)| of == ring);
+        let why: BTreeMap<String, String> =
+            missing.filter_map(|(_, key)| Some((key.namespace.clone(), self.refusals.why(&key)?.to_owned()))).collect();
+        let told = why.iter().map(|(namespace, why)| {
+            format!("objects of shards without a Lease wait, as none can be made in namespace '{namespace}': {why}; apply what `ringside rbac {ring} --shards {namespace}` prints, or take the namespace out of spec.shardNamespaces")
         });
-        // Those that the sharder can't make, so that objects wait.
-        let missing = self.missing(now).into_iter().filter(move |(of, _)| of == ring);
-        known.chain(missing.filter_map(move |(_, key)| refused(&key)))
+        told.collect()
     }
 
     /// The shards of each ring for a judge that has been watching since `since`; `None` before the first list has ended.
@@ -79,10 +87,10 @@ impl Book {
     pub(in crate::leases) fn marks_for(&self, names: &Names<'_>, key: &LeaseKey) -> BTreeMap<&'static str, String> {
         let Some(seen) = self.leases.get(key) else { return BTreeMap::new() };
         let generation = self.rings.get(&seen.ring).filter(|_| instance(&seen.lease).is_some());
-        let wanted = [
-            (LEASE_ADMITTED, names.admitted(key, seen, &self.vanished)),
-            (LEASE_RING_GENERATION, generation.map(|of_ring| of_ring.generation.clone())),
-        ];
+        let none = || instance(&seen.lease).map(|_| ADMITS_NONE.to_owned());
+        let admitted = if self.is_beyond(key) { none() } else { names.admitted(key, seen, &self.vanished) };
+        let wanted =
+            [(LEASE_ADMITTED, admitted), (LEASE_RING_GENERATION, generation.map(|of_ring| of_ring.generation.clone()))];
         let told = wanted.into_iter().filter_map(|(mark, value)| Some((mark, value?)));
         told.filter(|(mark, value)| annotation(&seen.lease, mark) != Some(value)).collect()
     }

@@ -215,8 +215,8 @@ async fn a_lease_that_can_not_be_made_is_told() {
     });
     let _leading = lead(&api, &leases);
     assert!(hold(&leases, "x").await.is_none());
-    let told = leases.faults(&"example".parse().unwrap());
-    assert!(told[0].starts_with("Lease 'default/x': the sharder can't write to it: "), "{told:?}");
+    let told = leases.unmade(&"example".parse().unwrap());
+    assert!(told[0].contains("none can be made in namespace 'default': "), "{told:?}");
     sleep(Duration::from_secs(8)).await;
     let asked = api.asked().iter().filter(|asked| asked.path.ends_with("/leases")).count();
     assert!((2..6).contains(&asked), "{asked}");
