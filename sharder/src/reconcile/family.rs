@@ -165,7 +165,7 @@ async fn carry_out(ring: &Ring, root: Root, action: Action<ShardName>, priority:
         Action::Gather { to } => children::gather(ring, &writes, &root, &to).await,
         Action::Assign { to, how } => {
             // Before a hold is used: a list of all objects may take long.
-            ring.until_listed(&root.main).await;
+            children::until_listed(ring, &root).await;
             let writes = match how {
                 How::Takeover => match ring.takeovers.hold(ring, &root) {
                     Some(hold) => writes.under(hold),
