@@ -149,9 +149,9 @@ impl Budget {
     }
 
     /// How many bytes of watches may come while nobody reads them.
-    pub fn windows(&self) -> u64 {
+    pub fn windows(&self) -> usize {
         let watches: usize = self.0.shared.used.lock().watches.values().sum();
-        watches as u64 * u64::from(WATCH_WINDOW)
+        watches * WATCH_WINDOW as usize
     }
 
     /// Counts the window of one more watch.

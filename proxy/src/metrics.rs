@@ -234,7 +234,7 @@ impl Collector for Live {
             ),
             ("oldest_refused_drain_seconds", "Age of the oldest of those", oldest_refused.as_secs_f64()),
             ("buffered_bytes", "Bytes of bodies and events that the proxy holds", count(self.budget.used())),
-            ("watch_window_bytes", "Bytes that open watches hold at most while they are not read", windows as f64),
+            ("watch_window_bytes", "Bytes that open watches hold at most while they are not read", count(windows)),
             ("writes_in_flight", "Writes of the ring's resources that may yet be carried out", count(fence.writes)),
             (
                 "oldest_write_seconds",

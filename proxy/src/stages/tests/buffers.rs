@@ -154,7 +154,7 @@ async fn watch_counts_its_window_as_long_as_it_is_open() {
     // Of the ring, and of what is not.
     for uri in ["/apis/x.io/v1/things?watch=1&resourceVersion=5", "/api/v1/pods?watch=1"] {
         let watch = lab.get(uri).await;
-        assert_eq!(lab.shared.budget.windows(), u64::from(ringside_runtime::client::WATCH_WINDOW), "{uri}");
+        assert_eq!(lab.shared.budget.windows(), ringside_runtime::client::WATCH_WINDOW as usize, "{uri}");
         drop(watch);
         assert_eq!(lab.shared.budget.windows(), 0, "{uri}");
     }
