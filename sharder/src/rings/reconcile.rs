@@ -17,8 +17,8 @@ use super::{
     label_policy::{Protection, Support},
     report::Report,
     status::{
-        Finding, admitted, children_written, controlled, controllers, fenced_by, in_time, injected, leased, moves, reached,
-        stable, status, weighed, without_injector, worked_on,
+        Finding, admitted, children_written, controlled, controllers, fenced_by, in_time, injected, leased, moves,
+        reached, stable, status, weighed, without_injector, worked_on,
     },
     webhook_configuration::{ClientConfig, Trust, asks, webhook_configuration},
 };
