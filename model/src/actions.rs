@@ -81,11 +81,10 @@ impl Handover {
     /// Each step that there is, whether it can be taken now or not.
     pub(crate) fn all(case: &Case) -> Vec<Action> {
         use Action::{
-            Abandon, Acknowledge, AcknowledgementLands, AcknowledgementLost, Bookmark, CarryOut, CatchUp, Crash, Cut,
-            Decide, DeleteLease, Deliver, End, Force, ForgetDrain, HoldEnds, HoldRenewed, Kill, KillProxy, LateLands,
-            List, Pause, Refuse, Release, ReleaseLease, Renew, RenewHold, RenewalAnswered, RenewalLands, RenewalLost,
-            Rest, Restart, Resume, SeeDrain, SeeLease, Strip, Succeed, TakeBack, TakeLease, Tick, Touch, Wake, Write,
-            WriteLands,
+            Acknowledge, AcknowledgementLands, AcknowledgementLost, Bookmark, CatchUp, Cut, DeleteLease, Deliver, End,
+            ForgetDrain, HoldEnds, HoldRenewed, Kill, KillProxy, LateLands, List, Pause, Release, Renew,
+            RenewalAnswered, RenewalLands, RenewalLost, Rest, Restart, Resume, SeeDrain, Strip, Tick, Touch, Wake,
+            Write, WriteLands,
         };
         let objects = case.objects;
         let of_shards = (0..SHARDS).flat_map(move |shard| {
@@ -128,21 +127,28 @@ impl Handover {
             let renewed = [true, false].map(|answered| HoldRenewed(shard, answered));
             one.into_iter().chain(renewed).chain(each).chain(answered)
         });
-        let of_replicas = (0..case.replicas).flat_map(move |replica| {
-            let leases = (0..SHARDS).flat_map(move |shard| {
-                [SeeLease(replica, shard), ReleaseLease(replica, shard), RenewHold(replica, shard)]
-                    .into_iter()
-                    .chain([true, false].map(|answered| TakeLease(replica, shard, answered)))
-            });
-            let objects = (0..objects).flat_map(move |object| {
-                let overdue = [Force(replica, object), TakeBack(replica, object)];
-                [Decide(replica, object, false), Decide(replica, object, true)].into_iter().chain(overdue)
-            });
-            let one = [CarryOut(replica), Refuse(replica), Crash(replica), Abandon(replica), Succeed(replica)];
-            leases.chain(objects).chain(one)
-        });
+        let of_replicas = (0..case.replicas).flat_map(move |replica| Self::of_replica(replica, objects));
         let of_objects = (0..objects).flat_map(|object| [Strip(object), Touch(object)]);
         of_shards.chain(of_replicas).chain(of_objects).chain([Tick, CatchUp, LateLands]).collect()
+    }
+
+    /// Each step of a replica of the sharder.
+    fn of_replica(replica: usize, objects: usize) -> impl Iterator<Item = Action> {
+        use Action::{
+            Abandon, CarryOut, Crash, Decide, Force, Refuse, ReleaseLease, RenewHold, SeeLease, Succeed, TakeBack,
+            TakeLease,
+        };
+        let leases = (0..SHARDS).flat_map(move |shard| {
+            [SeeLease(replica, shard), ReleaseLease(replica, shard), RenewHold(replica, shard)]
+                .into_iter()
+                .chain([true, false].map(|answered| TakeLease(replica, shard, answered)))
+        });
+        let objects = (0..objects).flat_map(move |object| {
+            let overdue = [Force(replica, object), TakeBack(replica, object)];
+            [Decide(replica, object, false), Decide(replica, object, true)].into_iter().chain(overdue)
+        });
+        let one = [CarryOut(replica), Refuse(replica), Crash(replica), Abandon(replica), Succeed(replica)];
+        leases.chain(objects).chain(one)
     }
 }
 

@@ -99,7 +99,9 @@ impl Faults {
             let all = &mut *self.unwatched.lock();
             let new = || Unwatched { why: explain(error), said: now, since: now, lasts: false };
             let known = all.entry((family.clone(), resource.clone())).or_insert_with(new);
-            if now - known.said >= SENTENCES {
+            // What makes it be told is what is told.
+            let begins_to_last = lasts(error) && !known.lasts;
+            if begins_to_last || now - known.said >= SENTENCES {
                 (known.why, known.said) = (explain(error), now);
             }
             known.lasts = lasts(error);
@@ -244,6 +246,9 @@ mod tests {
         let main = &snapshot.mains[0];
         let (family, child) = (&main.resource.id, &main.controlled[0].id);
         faults.unwatched((family, child), &error(500));
+        // As where the API server restarts, and has other rights then.
+        faults.unwatched((family, family), &error(500));
+        assert_eq!(faults.of(&snapshot), [""; 0]);
         faults.unwatched((family, family), &error(403));
         let of_main = "objects of 'configmaps' can't be watched: missing permission: no";
         assert_eq!(faults.of(&snapshot), [of_main]);

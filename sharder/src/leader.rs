@@ -265,14 +265,7 @@ impl Leader {
         };
         let fenced = fence::keep(keeper, latest.clone());
         let withdrawn = withdraw(self.client.clone(), self.writes.clone(), leftovers, latest.clone());
-        let this = self.clone();
-        let of_pods = latest.clone();
-        let uninjected = async move {
-            match this.injector {
-                Some(_) => pods::look(&this.client, (&this.leases, &this.namespaces), &of_pods, &found).await,
-                None => std::future::pending().await,
-            }
-        };
+        let uninjected = self.clone().look_at_pods(latest.clone(), found);
         let distributed = distribute(Self { reach: asked, ..self.clone() }, latest, known, faults);
         let work = async move {
             if let Some(before) = before {
@@ -290,5 +283,17 @@ impl Leader {
         let work = Box::pin(work);
         let task = tasks.spawn(async move { heartbeats.follow(name, work).await });
         Running { ring: ring.clone(), metrics: self.metrics.clone(), snapshots, task }
+    }
+
+    /// Looks for Pods without the proxy, where there is an injector.
+    async fn look_at_pods(
+        self,
+        snapshots: watch::Receiver<Arc<Snapshot>>,
+        found: watch::Sender<Option<pods::Uninjected>>,
+    ) -> Infallible {
+        if self.injector.is_none() {
+            return std::future::pending().await;
+        }
+        pods::look(&self.client, (&self.leases, &self.namespaces), &snapshots, &found).await
     }
 }

@@ -63,6 +63,8 @@ pub struct Verdict {
     pub forced: Vec<Landed>,
     /// Objects that were taken from shards which had not let go of them in time.
     pub overdue: Vec<Landed>,
+    /// Children that a policy of ours refused to have written when their owner came to its next shard.
+    pub refused: Vec<Landed>,
     /// What was in the way of rest.
     pub unsettled: Option<Unrest>,
     /// What happened.
@@ -97,6 +99,7 @@ pub(super) async fn judge(
     let is_overdue = |one: &mut Landed| one.drained.is_some_and(|drained| drained >= patience(one.answered, &faults));
     let forced = writes.overtaken.extract_if(.., is_overdue).collect();
     let overdue = writes.forced.extract_if(.., is_overdue).collect();
+    let refused = writes.left_behind.extract_if(.., |child| is_refused(run, begun, child)).collect();
     let names = history::names(&journal);
     let overlapped = report.overlaps.iter().filter_map(|overlap| names.get(&overlap.uid).cloned());
     let sought = overlapped.chain(objects_of(&report, &writes, unsettled.as_ref())).collect();
@@ -116,6 +119,7 @@ pub(super) async fn judge(
         early,
         forced,
         overdue,
+        refused,
         unsettled,
         injected,
         revived,
@@ -126,6 +130,16 @@ pub(super) async fn judge(
     let tell = |name: &String| history::tell(name, of(&requests, name), &journal, begun);
     verdict.histories = told.iter().map(tell).collect();
     Ok(verdict)
+}
+
+/// Whether a child could not be written when its owner came to its next shard. Children have the names of their owners.
+fn is_refused(run: &Run, begun: Timestamp, child: &Landed) -> bool {
+    run.injected.iter().filter(|one| one.fault.kind == Kind::RefuseChildren).any(|one| {
+        let lasted =
+            since(begun, one).is_some_and(|fault| (fault.from..=fault.until + HEARD).contains(&child.received));
+        let names = one.fault.objects.iter().map(|number| format!("/{}", run.workload.name(*number)));
+        lasted && names.into_iter().any(|name| child.object.ends_with(&name))
+    })
 }
 
 /// The ring's patience with drains when something was done, as the edits before it left that.

@@ -24,10 +24,10 @@ const PAGES: [(&str, usize); 19] = [
     ("platforms", 110),
     ("shard-a-controller", 130),
     ("look", 80),
-    ("scale", 110),
+    ("scale", 120),
     ("placement", 80),
     ("upgrade", 80),
-    ("alerts", 140),
+    ("alerts", 150),
     ("troubleshooting", 150),
     ("turn-it-off", 80),
     ("how-it-works", 140),
@@ -35,15 +35,15 @@ const PAGES: [(&str, usize); 19] = [
     ("limits", 70),
     ("security", 100),
     // Commands and flags are generated.
-    ("reference", 260),
-    ("metrics", 90),
+    ("reference", 265),
+    ("metrics", 95),
 ];
 
 /// How much longer a page may be, in percent.
 const MORE: usize = 20;
 
 /// The lines that the book may have.
-const MAX_BOOK: usize = 2_340;
+const MAX_BOOK: usize = 2_420;
 
 /// The lines that the README may have.
 const MAX_README: usize = 80;

@@ -99,11 +99,8 @@ pub(super) fn figures(
     let controlled: BTreeSet<_> = controlled.filter(|of| snapshot.main(of).is_none()).collect();
     measured.lone = lone.into_iter().filter(|(resource, _)| controlled.contains(resource)).collect();
     figures.lone = (measured.lone.len() == controlled.len()).then(|| measured.lone.clone());
-    figures.objects = shards.map(|shards| ObjectCounts { counted_at: time(changed), ..counts(measured, shards) });
-    let lone = figures.lone.as_ref().map(|lone| lone.values().map(Lone::objects).sum());
-    if let (Some(counts), Some(lone)) = (&mut figures.objects, lone) {
-        counts.lone = Some(number(lone));
-    }
+    let lone = figures.lone.as_ref().map(|lone| number(lone.values().map(Lone::objects).sum()));
+    figures.objects = shards.map(|shards| ObjectCounts { counted_at: time(changed), lone, ..counts(measured, shards) });
     figures
 }
 

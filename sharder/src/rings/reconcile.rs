@@ -97,6 +97,12 @@ pub(crate) async fn reconcile(told: Told, snapshots: watch::Receiver<Arc<Snapsho
     }
 }
 
+/// How the webhook's configuration stands, where its certificate `is_overdue` or is not.
+fn standing_of(webhook: &Kept, is_overdue: bool) -> Standing {
+    let standing = webhook.standing();
+    if standing == Standing::Pending && is_overdue { without_certificate() } else { standing }
+}
+
 /// Says how everything should be, and reports how it stands.
 async fn report_on(
     told: &Told,
@@ -106,8 +112,7 @@ async fn report_on(
 ) -> Infallible {
     let (mut refused, mut fenced) = (told.faults.changes(), told.fences.changes());
     let (mut reach, mut mutating) = (told.reach.subscribe(), told.mutating.subscribe());
-    let mut modes = told.modes.subscribe();
-    let mut withdrawn = told.leftovers.changes();
+    let (mut modes, mut withdrawn) = (told.modes.subscribe(), told.leftovers.changes());
     let (mut webhook_stands, mut labels_stand) = (webhook.changes(), protection.changes());
     let (mut trust, mut uninjected) = (told.trust.clone(), told.uninjected.clone());
     let (mut report, mut filtered, begun) = (Report::new(told), Filtered::default(), Instant::now());
@@ -130,8 +135,7 @@ async fn report_on(
         }
         protection.want(&snapshot);
         let is_overdue = trust.borrow().is_none() && begun.elapsed() >= CERTIFIED;
-        let standing = Some(webhook.standing()).filter(|it| *it != Standing::Pending || !is_overdue);
-        let standing = standing.unwrap_or_else(without_certificate);
+        let standing = standing_of(webhook, is_overdue);
         if let Some(asked) = asked(&standing, &told.reach.borrow()) {
             tell(&told.asked, asked);
         }
@@ -143,11 +147,8 @@ async fn report_on(
         if standing != Standing::Pending && protection.is_settled() {
             let before = report.stored(&snapshot);
             let wanted = status_of((&snapshot, before.as_ref()), told, &standing, protection.finding(), &figures);
-            let wanted = ClusterRingStatus {
-                resources: told.leftovers.record(&snapshot),
-                filtered: Some(filtered.of(&snapshot, before.as_ref(), &told.known)),
-                ..wanted
-            };
+            let filtered_now = Some(filtered.of(&snapshot, before.as_ref(), &told.known));
+            let wanted = ClusterRingStatus { filtered: filtered_now, ..wanted };
             let measured = RingFigures { joining_since: filtered.joining(), ..figures.measured };
             report.make((&snapshot, before), wanted, measured).await;
         }
@@ -251,7 +252,8 @@ fn status_of(
     // To the second, as it is stored.
     let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
     let status = status(snapshot, before, &problems, findings.into_iter().flatten(), figures.objects.clone(), now);
-    if told.injects { status } else { without_injector(status) }
+    let status = if told.injects { status } else { without_injector(status) };
+    ClusterRingStatus { resources: told.leftovers.record(snapshot), ..status }
 }
 
 #[cfg(test)]

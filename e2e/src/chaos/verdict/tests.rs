@@ -25,6 +25,7 @@ fn clean() -> Verdict {
         early: Vec::new(),
         forced: vec![landed("o")],
         overdue: vec![landed("o")],
+        refused: vec![landed("o")],
         unsettled: None,
         injected: vec![injected(Ok(1))],
         revived: Vec::new(),

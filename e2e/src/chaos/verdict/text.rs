@@ -39,6 +39,7 @@ impl Verdict {
             ("creates refused because of owners that were gone", writes.of_the_gone),
             ("creates refused of what it had made within 1 s itself", writes.just_made),
             ("children moved with owners whose drain was overdue", self.forced.len()),
+            ("children that a policy kept from their owners", self.refused.len()),
             ("children apart from their owner at the end", report.apart.len()),
             ("writes of former owners that the fence kept out", writes.kept_out),
             ("writes of shards of which nothing is known", writes.unknown),
