@@ -187,8 +187,7 @@ async fn pods_get_the_proxy_at_their_creation() {
     let rings: Api<Ring> = Api::all_with(client.clone(), &ring.kind());
     eventually("the ring names the pod", DEADLINE, || async {
         let status = rings.get(ring.name()).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
-        let named = status.conditions.iter().find(|it| it.type_ == "PodsInjected");
-        match named {
+        match status.conditions.iter().find(|it| it.type_ == "PodsInjected") {
             Some(it) if it.status == "False" && it.message.contains("default/late;") => Ok(()),
             other => Err(format!("{other:?}")),
         }
