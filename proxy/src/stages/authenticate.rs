@@ -2,7 +2,7 @@
 //!
 //! Takes the token and all else that says who is asking off the request (`access/credentials.rs`): the API server is given our
 //! own credentials. A request with another account's token keeps that, and is sent with nothing of the pod's. It passes only if the
-//! API server accepts the token ([`accounts`]), and its buffers draw from that account's share of the budget.
+//! API server accepts the token (`accounts`), and its buffers draw from that account's share of the budget.
 
 use std::{
     sync::Arc,
