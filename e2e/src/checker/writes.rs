@@ -93,7 +93,9 @@ impl Writes {
             // The last one who asked before it was there: answers come within a second, if they do.
             let tried = tried(&self.unanswered, &resource, &object.name).filter(|write| write.received <= at);
             let by = tried.max_by_key(|write| write.received);
-            let (change, version) = (Change::Updated, Some(version));
+            // Nothing is written to an object before its creation.
+            let change = if history.has_none() { Change::Created } else { Change::Updated };
+            let version = Some(version);
             history.record(Write {
                 id: by.map(|by| by.id.clone()).unwrap_or_default(),
                 received: by.map_or(at, |by| by.received),

@@ -102,6 +102,11 @@ impl History {
         self.deleted.as_ref().is_some_and(|deletion| deletion.write.received <= other.write.answered)
     }
 
+    /// Whether no version of it was recorded.
+    pub(super) fn has_none(&self) -> bool {
+        self.versions.is_empty()
+    }
+
     pub(super) fn has(&self, version: &ResourceVersion) -> bool {
         self.versions.contains_key(version)
     }

@@ -371,7 +371,7 @@ fn a_write_without_an_answer_is_found_by_what_a_watch_showed() {
     let judge = |left_out: i64, asked: &str, late: &str| {
         let mut judged = Writes::new();
         let answered = writes(MOVED).into_iter().filter(|write| write.received.as_second() != left_out);
-        answered.chain([write(asked)]).for_each(|record| judged.record(record));
+        answered.chain(writes(asked)).for_each(|record| judged.record(record));
         let shown = writes(MOVED).into_iter().chain(writes(late)).filter(|write| write.resource.resource != "leases");
         for Write { answered, resource, object, .. } in shown {
             judged.seen(Seen { at: answered, resource, object });
@@ -385,6 +385,14 @@ fn a_write_without_an_answer_is_found_by_what_a_watch_showed() {
     assert_eq!(judge(0, "89 a asks sites o", late).foreign.len(), 1);
     assert!(judge(0, "89 a asks sites o", "").is_clean(), "it did not land");
     assert!(judge(0, "91 a asks sites o", late).is_clean(), "it was another's");
+    // A create: whose the object is, its owner tells.
+    for (asked, made, foreign) in [
+        ("89 b asks maps n, 95 sharder deletes maps n", "90 b creates maps n<o b", 0),
+        ("89 a asks maps n", "90 a creates maps n<o b", 1),
+    ] {
+        let verdict = judge(0, asked, made);
+        assert_eq!((verdict.foreign.len(), verdict.unknown), (foreign, 0), "{asked}");
+    }
 }
 
 /// The API server was killed before it answered the sharder, and the watch broke as well.
