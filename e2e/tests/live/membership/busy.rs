@@ -28,14 +28,7 @@ const CLIENTS: usize = 8;
 const LISTED: usize = 300;
 
 pub(crate) async fn bound(fixture: &Fixture) {
-    let ring = fixture.ring(NAME).await;
-    let mut shards = Vec::new();
-    for name in [NAME, HEIRS[0], HEIRS[1]] {
-        shards.push(fixture.plain(&ring, name, LEASE).await);
-    }
-    fixture.until_counted(&ring, 3).await;
-    fixture.create(&ring, OBJECTS).await;
-    fixture.until_owned(&ring, OBJECTS, |owners| owners.contains_key(NAME)).await;
+    let (ring, [killed, _first, _second]) = fixture.ring_with_heirs(NAME, HEIRS, OBJECTS, LEASE).await;
     let client = fixture.client();
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAME);
     for number in 0..LISTED {
@@ -43,7 +36,7 @@ pub(crate) async fn bound(fixture: &Fixture) {
         let data = Some([("text".to_owned(), "x".repeat(10_000))].into());
         maps.create(&PostParams::default(), &ConfigMap { metadata, data, ..ConfigMap::default() }).await.unwrap();
     }
-    shards[0].pause();
+    killed.pause();
     let _busy: Vec<_> = (0..CLIENTS).map(|_| list_always(&client)).collect();
     let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
     eventually("the sharder holds the Lease", DEADLINE, || async {

@@ -15,20 +15,13 @@ const LEASE: Duration = Duration::from_secs(8);
 const BOUND: Duration = Duration::from_secs(20);
 
 pub(crate) async fn bound(fixture: &Fixture) {
-    let ring = fixture.ring(NAME).await;
-    let mut shards = Vec::new();
-    for name in [NAME, HEIRS[0], HEIRS[1]] {
-        shards.push(fixture.plain(&ring, name, LEASE).await);
-    }
-    fixture.until_counted(&ring, 3).await;
-    fixture.create(&ring, OBJECTS).await;
-    fixture.until_owned(&ring, OBJECTS, |owners| owners.contains_key(NAME)).await;
+    let (ring, [killed, _first, _second]) = fixture.ring_with_heirs(NAME, HEIRS, OBJECTS, LEASE).await;
     // Right after a renewal: nobody is waited for longer.
     fixture.history.until_renewed(NAME).await;
-    shards[0].pause();
-    let killed = Instant::now();
+    killed.pause();
+    let since = Instant::now();
     fixture.until_owned(&ring, OBJECTS, |owners| owners.keys().all(|owner| HEIRS.contains(&&**owner))).await;
-    let took = killed.elapsed();
+    let took = since.elapsed();
     println!("the last object had an owner {took:?} after the kill, with Leases of {LEASE:?}");
     in_time("owners after a kill", took, BOUND);
 }
