@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, builder::FalseyValueParser};
+use http::HeaderValue;
 use ringside_ring::{RingName, ShardName, Weight};
 use ringside_runtime::{
     config::{Faults, parse_address, parse_duration, parse_namespace, parse_object_name},
@@ -67,6 +68,10 @@ pub(crate) struct Options {
     /// Shows the ring's labels to the controller, and passes on what it writes to them.
     #[arg(long, env = "RINGSIDE_SHOW_LABELS", value_parser = FalseyValueParser::new())]
     show_labels: bool,
+    /// Which clients find a deletionTimestamp in each DELETED of a watch: kopf, which ends timers and daemons by it, all that ask
+    /// for JSON, or none.
+    #[arg(long, env = "RINGSIDE_DELETION_TIMESTAMPS", default_value = "kopf")]
+    deletion_timestamps: String,
     /// What to log, such as info or info,ringside_proxy=debug.
     #[arg(long, env = "RINGSIDE_LOG_FILTER", default_value = LOG_FILTER)]
     log_filter: String,
@@ -92,6 +97,41 @@ impl FromStr for ForeignTokens {
             "pass" => Ok(Self::Pass),
             "refuse" => Ok(Self::Refuse),
             _ => Err(format!("'{text}' is neither 'pass' nor 'refuse'")),
+        }
+    }
+}
+
+/// Which clients find a deletionTimestamp in each `DELETED` of a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeletionTimestamps {
+    /// kopf, by its user agent.
+    Kopf,
+    /// All that ask for JSON.
+    All,
+    /// None: a `DELETED` of an object that is there says so.
+    None,
+}
+
+impl DeletionTimestamps {
+    /// Whether a client with this user agent finds one.
+    pub fn are_for(self, user_agent: Option<&HeaderValue>) -> bool {
+        match self {
+            Self::Kopf => user_agent.is_some_and(|agent| agent.as_bytes().starts_with(b"kopf/")),
+            Self::All => true,
+            Self::None => false,
+        }
+    }
+}
+
+impl FromStr for DeletionTimestamps {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "kopf" => Ok(Self::Kopf),
+            "all" => Ok(Self::All),
+            "none" => Ok(Self::None),
+            _ => Err(format!("'{text}' is neither 'kopf' nor 'all' nor 'none'")),
         }
     }
 }
@@ -133,6 +173,8 @@ pub struct Config {
     pub group: Option<String>,
     /// Whether the controller sees the labels of the ring.
     pub show_labels: bool,
+    /// Which clients find a deletionTimestamp in each `DELETED`.
+    pub deletion_timestamps: DeletionTimestamps,
     /// What to log.
     pub log_filter: String,
     /// How to log.
@@ -192,6 +234,7 @@ impl Config {
         let drain_grace = faults.check("--drain-grace", parse_duration(&options.drain_grace));
         let weight = faults.check("--weight", options.weight.map(|weight| weight.parse()).transpose());
         let group = faults.check("--group", options.group.as_deref().map(parse_object_name).transpose());
+        let deletion_timestamps = faults.check("--deletion-timestamps", options.deletion_timestamps.parse());
         let filter = faults.check("--log-filter", parse_filter(&options.log_filter));
         let log_format = faults.check("--log-format", options.log_format.parse());
         if listen.is_some_and(|it| it.port() != 0) && listen == admin_listen {
@@ -217,6 +260,7 @@ impl Config {
                 weight: weight?,
                 group: group?,
                 show_labels: options.show_labels,
+                deletion_timestamps: deletion_timestamps?,
                 log_filter: options.log_filter,
                 log_format: log_format?,
             })
@@ -272,6 +316,21 @@ mod tests {
         assert_eq!(parse(&["--ring", "example", "--controller=always"]).unwrap().controller, Mode::Always);
         assert!(!config.show_labels);
         assert!(parse(&["--ring", "example", "--show-labels"]).unwrap().show_labels);
+    }
+
+    #[test]
+    fn deletion_timestamps_are_for_kopf_all_or_none() {
+        let [kopf, other] = ["kopf/1.45.2", "kube-rs"].map(HeaderValue::from_static);
+        for (arguments, are_for) in [
+            (&[][..], [true, false, false]),
+            (&["--deletion-timestamps=all"], [true, true, true]),
+            (&["--deletion-timestamps=none"], [false, false, false]),
+        ] {
+            let marks = parse(&[&["--ring", "example"], arguments].concat()).unwrap().deletion_timestamps;
+            assert_eq!([Some(&kopf), Some(&other), None].map(|agent| marks.are_for(agent)), are_for, "{arguments:?}");
+        }
+        let told = parse(&["--ring", "example", "--deletion-timestamps=some"]).unwrap_err().to_string();
+        assert!(told.contains("--deletion-timestamps") && told.contains("'kopf' nor 'all' nor 'none'"), "{told}");
     }
 
     #[test]

@@ -15,12 +15,15 @@ mod cut;
 mod deleted;
 mod event;
 mod json;
+mod marker;
 mod protobuf;
 mod sieve;
 mod websocket;
 
 pub(crate) use cut::{behind_length, line, with_length};
 pub use deleted::Deleted;
+pub use marker::Marker;
+pub(crate) use marker::marked;
 pub use sieve::{Lets, Sieve};
 
 /// The longest event that is kept for decoding. etcd refuses objects above 1.5 MiB by default; JSON escapes and

@@ -218,6 +218,7 @@ fn shared(
         fence: fence::Fence::new(restarted),
         labels: Arc::new(ringside_ring::RingLabels::of(ring)),
         hides_labels: !config.show_labels,
+        marks: config.deletion_timestamps,
         metrics: metrics::Metrics::default(),
         budget: budget::Budget::default(),
         upgraded: TaskTracker::new(),

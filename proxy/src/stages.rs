@@ -34,7 +34,7 @@ use crate::{
     access::Token,
     body::{Body, BodyError, BodyStalled},
     budget::{Budget, Unread},
-    config::ForeignTokens,
+    config::{DeletionTimestamps, ForeignTokens},
     election::{Hold, Locks},
     fence::Fence,
     gap::Gaps,
@@ -134,6 +134,8 @@ pub struct Shared {
     pub labels: Arc<RingLabels>,
     /// Whether the controller does not see them.
     pub hides_labels: bool,
+    /// Which clients find a deletionTimestamp in each `DELETED`.
+    pub marks: DeletionTimestamps,
     /// Counters.
     pub metrics: Metrics,
     /// What all buffers draw from.
@@ -203,6 +205,6 @@ where
         .layer_fn(|next| narrow::Narrow::new(next, shared.metrics.clone()))
         .layer_fn(|next| resume::Resume::new(next, shared.fence.clone(), shared.views.clone()))
         .layer_fn(|next| raise::Raise::new(next, shared.fence.clone()))
-        .layer_fn(|next| tap::Tap::new(next, shared.views.clone(), shared.closing.clone()))
+        .layer_fn(|next| tap::Tap::new(next, shared.views.clone(), shared.marks, shared.closing.clone()))
         .service(forward::Forward::new(upstream))
 }

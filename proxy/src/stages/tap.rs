@@ -1,7 +1,7 @@
 //! Listens to watches as they pass: notes in [`Views`] how far each has come.
 //!
 //! Changes no byte, and passes each piece on as it comes, but for the bookmarks of a watch whose client asked for none
-//! ([`crate::frames::Sieve`]). Ends a watch when its resource joins or leaves the
+//! ([`crate::frames::Sieve`]), and each `DELETED` of one that ends its work by a deletionTimestamp ([`crate::frames::Marker`]). Ends a watch when its resource joins or leaves the
 //! ring, with an event that makes the client list again where the format has a place for it, and ends all
 //! watches when the proxy ends. Without the Lease a watch of the objects that the ring shards says no more than what leaves
 //! (`leave`); it ends when the Lease is held again. Cuts a list when its resource joins or leaves the ring. A watch by WebSocket is
@@ -51,6 +51,7 @@ use super::{
 use crate::{
     body::{Body, observed, until},
     budget::{Budget, NoRoom, WindowPermit},
+    config::DeletionTimestamps,
     connection,
     frames::Frames,
     request::{RequestInfo, Verb, representation::Form},
@@ -69,13 +70,14 @@ const AS_LONG_AS_ANY: Duration = Duration::from_secs(1_800);
 pub struct Tap<S> {
     next: S,
     views: Views,
+    marks: DeletionTimestamps,
     closing: CancellationToken,
 }
 
 impl<S> Tap<S> {
     /// Around the stages that send the request.
-    pub fn new(next: S, views: Views, closing: CancellationToken) -> Self {
-        Self { next, views, closing }
+    pub fn new(next: S, views: Views, marks: DeletionTimestamps, closing: CancellationToken) -> Self {
+        Self { next, views, marks, closing }
     }
 }
 
@@ -115,6 +117,7 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
             _ => None,
         };
         let lasts = watch.and_then(|_| lasts(&request));
+        let marks = watch.is_some() && self.marks.are_for(request.headers().get(header::USER_AGENT));
         let leave = watch.and_then(|view| Leave::of(&request, view.scope(), self.next.clone()));
         let budget = Budget::of(request.extensions());
         let changed = (verb == Some(Verb::List)).then(|| ring_changes(&request));
@@ -127,7 +130,7 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
             let response = answer?;
             match (end, changed) {
                 (Some(end), _) => tap_watch(
-                    Asked { handshake, asks, form, bookmarks, lasts, leave, budget, window },
+                    Asked { handshake, asks, form, bookmarks, marks, lasts, leave, budget, window },
                     response,
                     view,
                     end,
@@ -161,6 +164,8 @@ struct Asked {
     asks: Option<Asks>,
     form: Form,
     bookmarks: bool,
+    /// Whether its client is to find a deletionTimestamp in each `DELETED`.
+    marks: bool,
     lasts: Option<Lasts>,
     leave: Option<Leave>,
     budget: Budget,
@@ -246,6 +251,9 @@ fn tap_watch<S: Next>(
     }
     let mut watched =
         Watched::new(frames, view, asked.bookmarks, end).lasting(asked.lasts, &asked.budget, asked.window);
+    if asked.marks {
+        watched.marking();
+    }
     watched.begin(asked.asks, asked.form, next);
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         response.extensions_mut().insert(Handed::of(watched));

@@ -26,7 +26,7 @@ use crate::{
     access::{Handout, Token},
     body::{Body, BodyError, BoxError, boxed, empty, full},
     budget::Budget,
-    config::ForeignTokens,
+    config::{DeletionTimestamps, ForeignTokens},
     election::{Locks, hold::tests::Server},
     fence::Fence,
     gap::Gaps,
@@ -137,6 +137,7 @@ impl Lab {
             fence: Fence::new(false),
             labels: Arc::new(RingLabels { shard: "s".into(), drain: "d".into() }),
             hides_labels,
+            marks: DeletionTimestamps::Kopf,
             metrics: Metrics::default(),
             budget: Budget::default(),
             upgraded: TaskTracker::new(),
@@ -182,6 +183,13 @@ impl Lab {
 
     async fn get(&self, uri: &str) -> Response<Body> {
         self.send(ask("GET", uri)).await
+    }
+
+    /// The same by kopf.
+    async fn get_by_kopf(&self, uri: &str) -> Response<Body> {
+        let mut request = ask("GET", uri);
+        request.headers_mut().insert(header::USER_AGENT, HeaderValue::from_static("kopf/1.45.2"));
+        self.send(request).await
     }
 
     fn last(&self) -> Seen {

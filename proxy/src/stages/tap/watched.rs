@@ -11,6 +11,7 @@ use futures::{
     future::{BoxFuture, ready, select},
     stream::BoxStream,
 };
+use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use ringside_ring::ResourceVersion;
 use tokio::time::Instant;
@@ -25,7 +26,7 @@ use super::{
 use crate::{
     body::Body,
     budget::{Budget, BudgetPermit, WindowPermit},
-    frames::{Deleted, Event, Frames, Kind, Lets, Sieve},
+    frames::{self, Deleted, Event, Frames, Kind, Lets, Marker, Sieve},
     request::representation::Form,
     views::{Missed, View},
 };
@@ -43,7 +44,9 @@ pub struct Watched {
     /// None for a resource that is not the ring's.
     view: Option<View>,
     /// For a client that asked for no bookmarks, or that is told no more than what leaves.
-    sieve: Option<Sieve>,
+    sieve: Option<Box<Sieve>>,
+    /// For a client that ends its work by a deletionTimestamp.
+    marker: Option<Box<Marker>>,
     /// What the client is told before anything else, and what it knows once it has that.
     telling: Option<Box<Telling>>,
     /// What the last piece proves, once the client has it.
@@ -124,7 +127,8 @@ impl Watched {
         Self {
             frames,
             view,
-            sieve: (!bookmarks).then(|| Sieve::new(Lets::Events)),
+            sieve: (!bookmarks).then(|| Sieve::new(Lets::Events).into()),
+            marker: None,
             telling: None,
             pending: None,
             is_refused: false,
@@ -137,6 +141,17 @@ impl Watched {
         }
     }
 
+    /// A watch whose client is to find a deletionTimestamp in each `DELETED`.
+    pub(super) fn marking(&mut self) {
+        self.marker = self.frames.is_json().then(Box::default);
+    }
+
+    /// A `DELETED` of the proxy's own.
+    fn tell(&self, deleted: &Deleted, form: Form) -> Bytes {
+        let event = self.frames.deleted(deleted, form);
+        if self.marker.is_some() { frames::marked(&event, Timestamp::now()).into() } else { event }
+    }
+
     /// A watch that goes on without the Lease.
     pub(super) fn leaving(&mut self, leave: Leave) {
         self.leave = Some(leave.into());
@@ -144,7 +159,7 @@ impl Watched {
 
     /// The Lease is lost: from now on its client is told what leaves, until the Lease is held again.
     fn part(&mut self, regained: BoxFuture<'static, End>) {
-        let sieve = self.sieve.get_or_insert_with(|| Sieve::from_here(Lets::Departures, &self.frames));
+        let sieve = self.sieve.get_or_insert_with(|| Sieve::from_here(Lets::Departures, &self.frames).into());
         sieve.let_only(Lets::Departures);
         self.end = self.end.take().map(|end| select(end, regained).map(|either| either.factor_first().0).boxed());
     }
@@ -181,7 +196,10 @@ impl Watched {
     pub fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let Some(telling) = &mut self.telling else { return Poll::Ready(None) };
         match task::ready!(telling.events.poll_next_unpin(context)) {
-            Some(Some(deleted)) => return Poll::Ready(Some(self.frames.deleted(&deleted, telling.form))),
+            Some(Some(deleted)) => {
+                let form = telling.form;
+                return Poll::Ready(Some(self.tell(&deleted, form)));
+            }
             // It asks anew with its next watch.
             Some(None) => {
                 tracing::warn!("can't ask what a client missed: its watch is ended");
@@ -234,7 +252,7 @@ impl Watched {
     }
 
     fn expired(&mut self, message: &str) -> Option<Bytes> {
-        if self.sieve.as_ref().is_some_and(Sieve::withholds) {
+        if self.withholds() {
             // The client has nothing of the event under way.
             self.frames = self.frames.anew();
         }
@@ -246,11 +264,15 @@ impl Watched {
         let Some(leave) = &mut self.leave else { return Poll::Ready(GoesOn::AsItWas) };
         let Some(step) = task::ready!(leave.poll_again(context)) else { return Poll::Ready(GoesOn::AsItWas) };
         Poll::Ready(match step {
-            Step::Left(deleted) => GoesOn::Told(self.frames.deleted(&deleted, leave.form)),
+            Step::Left(deleted) => {
+                let form = leave.form;
+                GoesOn::Told(self.tell(&deleted, form))
+            }
             Step::Ended(Some(Again { frames, body, is_torn, .. })) if frames.are_like(&self.frames) => {
                 self.is_torn |= is_torn;
                 self.frames = frames;
-                self.sieve = self.sieve.as_ref().map(Sieve::anew);
+                self.sieve = self.sieve.as_ref().map(|sieve| sieve.anew().into());
+                self.marker = self.marker.take().map(|_| Box::default());
                 GoesOn::With(body)
             }
             Step::Ended(_) => GoesOn::Not,
@@ -259,7 +281,12 @@ impl Watched {
 
     /// Whether what the client has is a number of whole events.
     pub fn at_border(&self) -> bool {
-        self.frames.at_border() || self.sieve.as_ref().is_some_and(Sieve::withholds)
+        self.frames.at_border() || self.withholds()
+    }
+
+    /// Whether the client has nothing of the event under way.
+    fn withholds(&self) -> bool {
+        self.sieve.as_ref().is_some_and(|it| it.withholds()) || self.marker.as_ref().is_some_and(|it| it.withholds())
     }
 
     /// What ends a WebSocket in order whose other end is gone, if it can be said here and was not said yet.
@@ -303,7 +330,12 @@ impl Watched {
                 piece
             }
         };
-        if !self.permit.resize(self.frames.kept()) {
+        let piece = match &mut self.marker {
+            Some(marker) => marker.pass(&piece),
+            None => piece,
+        };
+        let kept = self.frames.kept() + self.marker.as_ref().map_or(0, |marker| marker.kept());
+        if !self.permit.resize(kept) {
             tracing::warn!("a watch is ended: there is no room to keep its event until it can be read");
             self.end = Some(ready(End::NotUnderstood).boxed());
         }

@@ -60,6 +60,15 @@ async fn a_watch_that_skips_a_move_begins_with_its_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn kopf_finds_a_deletion_timestamp_in_what_it_missed() {
+    let lab = lab(Some(&[]));
+    drop(lab.get_by_kopf(&format!("{WATCH}&resourceVersion=5")).await);
+    lab.shared.views.leaves(&leaving(things(), Some("ns"), 12));
+    let event = first(lab.get_by_kopf(&format!("{WATCH}&resourceVersion=20")).await.into_body()).unwrap();
+    assert!(event["object"]["metadata"]["deletionTimestamp"].is_string(), "{event}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_client_that_is_gone_before_it_was_told_is_told_by_its_next_watch() {
     let lab = lab(Some(&[]));
     drop(watch(&lab, "&resourceVersion=5").await);
