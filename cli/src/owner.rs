@@ -7,7 +7,7 @@ use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{Event, Namespace},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 use kube::{
     Api, Client,
@@ -17,7 +17,7 @@ use kube::{
 use ringside_ring::{
     Ring, RingLabels, RingName,
     cluster_ring::GroupResource,
-    partition::{controller_of, group_of},
+    partition::{group_of, owner_of},
     placement::DEFAULT_TOKENS_PER_SHARD,
 };
 use ringside_runtime::{
@@ -173,13 +173,14 @@ async fn root_of(
     }
     let (mut id, mut kind, mut metadata) = (id.clone(), served.api.kind, metadata);
     for depth in 0..MAX_DEPTH {
-        let controller = controller_of(metadata.owner_references.as_deref()).cloned();
-        let above = controller.as_ref().and_then(|controller| {
+        let kind_of = |owner: &OwnerReference| {
             let is_it = |(id, served): &&(GroupResource, Served)| {
-                id.group == group_of(&controller.api_version) && served.api.kind == controller.kind
+                id.group == group_of(&owner.api_version) && served.api.kind == owner.kind
             };
-            all.iter().find(is_it).map(|found| (controller, found))
-        });
+            all.iter().find(is_it)
+        };
+        let controller = owner(&metadata, |owner| kind_of(owner).is_some()).cloned();
+        let above = controller.as_ref().and_then(|controller| Some((controller, kind_of(controller)?)));
         match above {
             Some((controller, (above, served))) if ring.spec.is_controlled(&id) => {
                 metadata = get(client, served, metadata.namespace.as_deref(), &controller.name).await?;
@@ -198,6 +199,11 @@ async fn root_of(
     bail!("more than {MAX_DEPTH} owners above each other")
 }
 
+/// The owner that an object follows in its ring.
+fn owner(metadata: &ObjectMeta, is_of_ring: impl Fn(&OwnerReference) -> bool) -> Option<&OwnerReference> {
+    owner_of(metadata.owner_references.as_deref().unwrap_or_default(), is_of_ring).one()
+}
+
 /// How many objects below a root carry the same label; none where they may not be listed.
 async fn children(
     client: &Client,
@@ -212,8 +218,8 @@ async fn children(
         let served = discovery::resource(client, &id).await.ok()?;
         let found = api(client, &served, root.namespace.as_deref()).list_metadata(&ListParams::default()).await.ok()?;
         for child in found.items {
-            let controller = controller_of(child.metadata.owner_references.as_deref());
-            if controller.is_some_and(|controller| above.contains(&controller.uid)) {
+            let owner = owner(&child.metadata, |owner| above.contains(&owner.uid));
+            if owner.is_some_and(|owner| above.contains(&owner.uid)) {
                 children.all += 1;
                 children.with_it += usize::from(labels.ownership(child.metadata.labels.as_ref()).shard == shard);
                 above.extend(child.metadata.uid);

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use flate2::bufread::MultiGzDecoder;
 use http::{HeaderMap, header};
 use prost::Message;
+use ringside_ring::partition::{Controls, leading_owners};
 use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::{
@@ -71,13 +72,13 @@ pub enum Unreadable {
 }
 
 impl Metadata {
-    /// Those who control it: one at most, if the API server takes it.
-    pub fn controllers(&self) -> impl Iterator<Item = &Owner> {
-        self.owner_references.iter().flatten().filter(|owner| owner.controls())
+    /// The owners that may say what it follows: its controller alone, or all where none controls it.
+    pub fn owners(&self) -> &[Owner] {
+        leading_owners(self.owner_references.as_deref().unwrap_or_default())
     }
 }
 
-impl Owner {
+impl Controls for Owner {
     fn controls(&self) -> bool {
         self.controller == Some(true)
     }
@@ -88,8 +89,8 @@ impl Owner {
 pub struct Written {
     /// What it is called, where that is said.
     pub name: Option<String>,
-    /// Who would control it.
-    pub controllers: Vec<Owner>,
+    /// Who would control it, or else all who would own it.
+    pub owners: Vec<Owner>,
 }
 
 /// Reads what a request writes: an object, an apply, or a patch of any kind.
@@ -109,15 +110,19 @@ pub fn of_request(headers: &HeaderMap, body: &Bytes) -> Result<Written, Unreadab
         "application/json-patch+json" => (None, Some(patch::owners(body)?)),
         _ => return Err(Unreadable::Form),
     };
-    let mut controllers = owners.unwrap_or_default();
-    controllers.retain(Owner::controls);
-    // A patch may name one that is there by its uid alone, and make it the controller: which that is can't be said.
+    let mut owners = owners.unwrap_or_default();
+    if owners.iter().any(Owner::controls) {
+        owners.retain(Owner::controls);
+    }
+    // A patch may name one that is there by its uid alone, and make it the controller: which that is can't be said. One that does not
+    // control the object is there already, and its part of the patch changes nothing here.
     let is_named = |owner: &Owner| [&owner.api_version, &owner.kind, &owner.name].iter().all(|part| !part.is_empty());
-    if !controllers.iter().all(is_named) {
+    owners.retain(|owner| owner.controls() || is_named(owner));
+    if !owners.iter().all(is_named) {
         let why = "a controlling owner without apiVersion, kind and name can't be judged; name it in full";
         return Err(Unreadable::Malformed(why.to_owned()));
     }
-    Ok(Written { name, controllers })
+    Ok(Written { name, owners })
 }
 
 /// Reads the object in an answer.

@@ -127,7 +127,8 @@ pub struct RingResource {
     /// The plural name of the resource, as in `kubectl api-resources`.
     #[schemars(length(max = 63))]
     pub resource: String,
-    /// Resources whose objects belong to the shard of the object that controls them (`ownerReferences` with `controller: true`).
+    /// Resources whose objects belong to the shard of their owner: the object that controls them, or else their only owner of a kind of
+    /// the ring.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub controlled_resources: Vec<GroupResource>,

@@ -40,7 +40,60 @@ pub fn group_of(api_version: &str) -> &str {
 
 /// The controller among an object's owner references, if it has one. Kubernetes admits one at most.
 pub fn controller_of(references: Option<&[OwnerReference]>) -> Option<&OwnerReference> {
-    references?.iter().find(|reference| reference.controller == Some(true))
+    references?.iter().find(|reference| reference.controls())
+}
+
+/// The owner references of an object that may say what it follows: its controller alone, or all where none controls it.
+pub fn leading_owners<R: Controls>(references: &[R]) -> &[R] {
+    match references.iter().position(R::controls) {
+        Some(at) => &references[at..=at],
+        None => references,
+    }
+}
+
+/// What an object of a controlled resource follows (CONTRACT, "owner"): its controller; without one, the only owner of a kind of the
+/// ring.
+pub fn owner_of<R: Controls>(references: &[R], is_of_ring: impl Fn(&R) -> bool) -> Owner<&R> {
+    let leading = leading_owners(references);
+    let mut owners = leading.iter().filter(|owner| owner.controls() || is_of_ring(owner));
+    match (owners.next(), owners.next()) {
+        (None, _) => Owner::None,
+        (Some(one), None) => Owner::One(one),
+        (Some(_), Some(_)) => Owner::Several,
+    }
+}
+
+/// What an object of a controlled resource follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner<R> {
+    /// Nothing: it has no owner that counts.
+    None,
+    /// This one, which may be outside of the ring where it controls the object.
+    One(R),
+    /// Nobody can say: several owners are of the ring, and none controls it.
+    Several,
+}
+
+impl<R> Owner<R> {
+    /// The one that it follows.
+    pub fn one(self) -> Option<R> {
+        match self {
+            Self::One(owner) => Some(owner),
+            Self::None | Self::Several => None,
+        }
+    }
+}
+
+/// An owner reference, in whichever form it was read.
+pub trait Controls {
+    /// Whether it says that the owner controls the object.
+    fn controls(&self) -> bool;
+}
+
+impl Controls for OwnerReference {
+    fn controls(&self) -> bool {
+        self.controller == Some(true)
+    }
 }
 
 #[cfg(test)]
@@ -54,5 +107,34 @@ mod tests {
         assert_eq!(controller_of(None), None);
         assert_eq!(controller_of(Some(std::slice::from_ref(&plain))), None);
         assert_eq!(controller_of(Some(&[plain, controller.clone()])), Some(&controller));
+    }
+
+    #[test]
+    fn an_object_follows_its_controller_or_else_its_only_owner_of_the_ring() {
+        let reference = |name: &str| OwnerReference {
+            name: name.trim_end_matches('!').into(),
+            kind: if name.starts_with("other") { "Other" } else { "Website" }.into(),
+            controller: name.ends_with('!').then_some(true),
+            ..OwnerReference::default()
+        };
+        // `!` controls; what is `other` is of a kind outside of the ring.
+        for (names, follows) in [
+            (&[][..], Owner::None),
+            (&["a"], Owner::One("a")),
+            (&["other"], Owner::None),
+            (&["other", "a"], Owner::One("a")),
+            (&["a", "b"], Owner::Several),
+            (&["a", "b!"], Owner::One("b")),
+            (&["a", "other!"], Owner::One("other")),
+            (&["a", "b", "c!"], Owner::One("c")),
+        ] {
+            let references: Vec<_> = names.iter().map(|name| reference(name)).collect();
+            let found = match owner_of(&references, |owner| owner.kind == "Website") {
+                Owner::One(owner) => Owner::One(&*owner.name),
+                Owner::None => Owner::None,
+                Owner::Several => Owner::Several,
+            };
+            assert_eq!(found, follows, "{names:?}");
+        }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) async fn bring(
     to: &ShardName,
 ) -> Result<(), kube::Error> {
     let before = child.clone();
-    gather(writes, at, labels, child, to, |now| now.follows_same(&before)).await
+    gather(writes, at, labels, child, to, |now| now.still_follows(&before)).await
 }
 
 /// Brings a child to the shard at which its owner was seen, unless it has changed since.

@@ -68,7 +68,7 @@ impl Tally {
         self.found += listed.len();
         let (own, copies): (Vec<_>, Vec<_>) =
             listed.into_iter().partition(|object| scope.includes(&resource.id, object));
-        for controller in copies.into_iter().filter_map(|object| object.controller) {
+        for controller in copies.into_iter().flat_map(|object| object.owners) {
             *self.copies.entry(controller.kind).or_default() += 1;
         }
         own

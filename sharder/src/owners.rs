@@ -1,8 +1,8 @@
-//! Who works on a child at this moment: whoever works on its owner, the object at the top of its chain of controllers.
+//! Which shard works on a child at this moment: the one of its owner, the object at the top of its chain of owners.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Client;
-use ringside_ring::{cluster_ring::GroupResource, partition::controller_of};
+use ringside_ring::cluster_ring::GroupResource;
 
 use crate::{
     resources::{Object, Resource},
@@ -67,7 +67,8 @@ pub(crate) async fn owner<'a>(
             Some(Above::Owner(main)) => return Ok(Some(Owner { main, reference })),
             Some(Above::Link(resource)) => {
                 let Some(link) = read(client, resource, &reference, namespace).await? else { return Ok(None) };
-                let Some(next) = controller_of(link.metadata.owner_references.as_deref()) else { return Ok(None) };
+                let references = link.metadata.owner_references.as_deref().unwrap_or_default();
+                let Some(next) = snapshot.owner(references).one() else { return Ok(None) };
                 (child, reference) = (resource.id.clone(), next.clone());
             }
             None => return Ok(None),

@@ -19,7 +19,7 @@ use ringside_ring::{
     HashRing, Members, PlacedBy, Ring, RingLabels, RingName, ShardName,
     cluster_ring::{ClusterRingSpec, ClusterRingStatus, GroupResource},
     decide::{Action, Covered, Family, Holder, Object, View, decide},
-    partition::group_of,
+    partition::{Owner, group_of, owner_of},
 };
 use tokio::time::Instant;
 
@@ -281,6 +281,17 @@ impl Snapshot {
     pub(crate) fn resource(&self, name: &GroupResource) -> Option<&Arc<Resource>> {
         let mut all = self.mains.iter().flat_map(|main| std::iter::once(&main.resource).chain(&main.controlled));
         all.find(|resource| resource.id == *name)
+    }
+
+    /// What an object with these owner references follows, if its resource is a controlled one.
+    pub(crate) fn owner<'a>(&self, references: &'a [OwnerReference]) -> Owner<&'a OwnerReference> {
+        owner_of(references, |owner| self.is_of_ring(owner))
+    }
+
+    /// Whether an owner is of a kind of the ring, or may be: what is not served now may turn out to be.
+    fn is_of_ring(&self, owner: &OwnerReference) -> bool {
+        let mut all = self.mains.iter().flat_map(|main| main.controlled.iter().chain([&main.resource]));
+        all.any(|resource| resource.is_named_by(owner)) || self.may_be_above(owner)
     }
 
     /// What stands above a `child` that `controller` controls; none when that is nobody of the ring.

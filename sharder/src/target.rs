@@ -1,7 +1,7 @@
 //! What the sharder keeps of an object while it decides about it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use ringside_ring::{Ownership, RingLabels, partition::controller_of, patch::Seen};
+use ringside_ring::{Ownership, RingLabels, partition::leading_owners, patch::Seen};
 
 /// An object's identity, owner and version: nothing that grows with the object.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,8 +13,8 @@ pub(crate) struct Target {
     pub(crate) shard: Option<String>,
     pub(crate) drain: Option<String>,
     pub(crate) has_labels: bool,
-    /// The owner reference that makes this a controlled object.
-    pub(crate) controller: Option<OwnerReference>,
+    /// The owner references that may say what it follows: its controller alone, or all where none controls it.
+    pub(crate) owners: Vec<OwnerReference>,
 }
 
 impl Target {
@@ -29,7 +29,7 @@ impl Target {
             shard: ownership.shard.map(str::to_owned),
             drain: ownership.drain.map(str::to_owned),
             has_labels: metadata.labels.is_some(),
-            controller: controller_of(metadata.owner_references.as_deref()).cloned(),
+            owners: leading_owners(metadata.owner_references.as_deref().unwrap_or_default()).to_vec(),
         }
     }
 
@@ -38,10 +38,10 @@ impl Target {
         Ownership { shard: self.shard.as_deref(), drain: self.drain.as_deref() }
     }
 
-    /// Whether it has the same controller as `other`, or neither has one.
-    pub(crate) fn follows_same(&self, other: &Self) -> bool {
-        let uid = |target: &Self| target.controller.as_ref().map(|controller| controller.uid.clone());
-        uid(self) == uid(other)
+    /// Whether what it was known to follow still counts among its owners.
+    pub(crate) fn still_follows(&self, before: &Self) -> bool {
+        let is_named = |owner: &OwnerReference| self.owners.iter().any(|now| now.uid == owner.uid);
+        before.owners.iter().all(is_named) && (!before.owners.is_empty() || self.owners.is_empty())
     }
 
     /// Where it is, for people.

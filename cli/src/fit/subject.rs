@@ -87,11 +87,11 @@ pub struct Population {
     pub read: bool,
     /// How many there are.
     pub total: usize,
-    /// How many have a controller of each resource of [`Subject::populations`].
+    /// How many follow an owner of each resource of [`Subject::populations`]: their controller, or their only owner of these.
     pub controlled_by: BTreeMap<GroupResource, usize>,
-    /// How many have such an owner that is not their controller.
+    /// How many have an owner of each, among several of which none is their controller.
     pub owned_by: BTreeMap<GroupResource, usize>,
-    /// How many have no controller at all.
+    /// How many follow nothing: they have no controller, and no or several owners of these.
     pub uncontrolled: usize,
     /// How many were made with `generateName`.
     pub generated: usize,

@@ -113,7 +113,7 @@ fn write_root(text: &mut String, subject: &Subject, Root { population, children 
         let counts = child.controlled_by.iter().filter(|(owner, _)| family.contains(owner));
         let controlled: usize = counts.map(|(_, count)| count).sum();
         let name = &child.resource;
-        let _ = writeln!(text, "    # {name}: {controlled} of {} have such a controller", child.total);
+        let _ = writeln!(text, "    # {name}: {controlled} of {} have such an owner", child.total);
         let others = child.total.saturating_sub(controlled);
         if others > 0 && child.read && !is_both(subject, child) {
             let _ = writeln!(
@@ -147,7 +147,7 @@ fn others(subject: &Subject, roots: &[Root<'_>]) -> Vec<String> {
         } else if !it.owned_by.is_empty() {
             let owned: usize = it.owned_by.values().sum();
             questions.push(format!(
-                "{name}: {owned} have an owner that is not their controller, so all replicas see them (docs: fit#r19)."
+                "{name}: {owned} times an owner is one of several, and no controller, so all replicas see them (docs: fit#r19)."
             ));
         } else if controllers(it).next().is_some() {
             questions

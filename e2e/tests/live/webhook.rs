@@ -28,7 +28,7 @@ pub(crate) fn group() -> Group {
             case!(outage::without_its_webhook_configuration_the_sharder_assigns_objects_right_after_their_creation)
                 .alone()
                 .costs("times, measured on a machine that does nothing else"),
-            case!(unconcerned::what_nothing_of_the_ring_controls_never_reaches_the_webhook),
+            case!(unconcerned::what_nothing_of_the_ring_owns_never_reaches_the_webhook),
             case!(unconcerned::a_webhook_that_says_nothing_holds_up_only_what_is_the_rings_and_is_out_of_the_way_soon)
                 .alone()
                 .costs("times, measured on a machine that does nothing else"),

@@ -30,8 +30,14 @@ fn of(form: &str) -> HeaderMap {
 /// The uids of the controllers, by another way: the whole object as a tree.
 fn in_tree(object: &Value) -> Vec<&str> {
     let owners = object["metadata"]["ownerReferences"].as_array().map_or(&[][..], Vec::as_slice);
-    let controls = |owner: &&Value| owner["controller"] == Value::Bool(true);
-    owners.iter().filter(controls).map(|owner| owner["uid"].as_str().unwrap_or_default()).collect()
+    let controls = |owner: &Value| owner["controller"] == Value::Bool(true);
+    // Without a controller all that are named in full.
+    let is_controlled = owners.iter().any(controls);
+    let is_named = |owner: &Value| {
+        ["apiVersion", "kind", "name"].iter().all(|part| owner[*part].as_str().is_some_and(|text| !text.is_empty()))
+    };
+    let counts = owners.iter().filter(|owner| if is_controlled { controls(owner) } else { is_named(owner) });
+    counts.map(|owner| owner["uid"].as_str().unwrap_or_default()).collect()
 }
 
 /// The object gets this label and nothing else, if it gets it.
@@ -62,7 +68,7 @@ pub fn run(input: &[u8]) {
     }
     // What is read of JSON is what stands there, whatever is skipped around it, and the same is read as YAML.
     if let (Ok(written), Some(tree)) = (&written, &tree) {
-        let uids: Vec<_> = written.controllers.iter().map(|owner| owner.uid.as_str()).collect();
+        let uids: Vec<_> = written.owners.iter().map(|owner| owner.uid.as_str()).collect();
         assert_eq!(uids, in_tree(tree));
         assert_eq!(written.name.as_deref(), tree["metadata"]["name"].as_str());
         assert_eq!(of_request(&of("application/apply-patch+yaml"), &body).as_ref(), Ok(written));

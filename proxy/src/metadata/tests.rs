@@ -20,7 +20,7 @@ fn headers(content_type: &str) -> HeaderMap {
 
 fn uids(content_type: &str, body: impl Into<Bytes>) -> Result<Vec<String>, Unreadable> {
     let written = of_request(&headers(content_type), &body.into())?;
-    Ok(written.controllers.into_iter().map(|owner| owner.uid).collect())
+    Ok(written.owners.into_iter().map(|owner| owner.uid).collect())
 }
 
 fn owner(uid: &str, controller: bool) -> Value {
@@ -60,7 +60,20 @@ fn the_controller_is_found_in_every_form_of_a_write() {
     let message = in_protobuf(wire::Ownership { owner_references, ..Default::default() });
     assert_eq!(uids(PROTOBUF, message).unwrap(), ["mine"]);
     assert_eq!(uids(JSON, "{}").unwrap(), [""; 0]);
-    assert_eq!(of_request(&HeaderMap::new(), &body.into()).unwrap().controllers.len(), 1, "without a type it is JSON");
+    assert_eq!(of_request(&HeaderMap::new(), &body.into()).unwrap().owners.len(), 1, "without a type it is JSON");
+}
+
+/// Where none controls the object, the only one of a kind of the ring counts, which a reader here can't know.
+#[test]
+fn without_a_controller_all_owners_with_a_name_are_found() {
+    let body = child(&[owner("a", false), owner("b", false), json!({"uid": "c"})]).to_string();
+    for form in [JSON, YAML, APPLY].into_iter().chain(MERGE) {
+        assert_eq!(uids(form, body.clone()).unwrap(), ["a", "b"], "{form}");
+    }
+    assert_eq!(
+        uids(JSON_PATCH, json!([{"op": "add", "path": "", "value": child(&[owner("a", false)])}]).to_string()).unwrap(),
+        ["a"]
+    );
 }
 
 #[test]
@@ -69,7 +82,7 @@ fn the_name_in_a_create_is_found_in_every_form() {
     let protobuf = in_protobuf(wire::Ownership { name: Some("p".into()), ..wire::Ownership::default() });
     for (form, body) in [(JSON, json.into()), (YAML, "metadata:\n  name: p\n".into()), (PROTOBUF, protobuf)] {
         let written = of_request(&headers(form), &body).unwrap();
-        assert_eq!(written, Written { name: Some("p".into()), controllers: Vec::new() }, "{form}");
+        assert_eq!(written, Written { name: Some("p".into()), owners: Vec::new() }, "{form}");
     }
 }
 
@@ -226,11 +239,13 @@ fn a_compressed_answer_is_read_as_far_as_it_is_an_object() {
 
 proptest! {
     #[test]
-    fn json_yaml_and_protobuf_name_the_same_controllers(
+    fn json_yaml_and_protobuf_name_the_same_owners(
         owners in prop::collection::vec(("[ -~\u{e9}\u{1f600}]{0,12}", any::<bool>()), 0..4),
         name in "\\PC{0,12}",
     ) {
-        let expected: Vec<_> = owners.iter().filter(|(_, controls)| *controls).map(|(uid, _)| uid.clone()).collect();
+        let is_controlled = owners.iter().any(|(_, controls)| *controls);
+        let counts = owners.iter().filter(|(_, controls)| *controls || !is_controlled);
+        let expected: Vec<_> = counts.map(|(uid, _)| uid.clone()).collect();
         let references: Vec<_> = owners.iter().map(|(uid, controls)| owner(uid, *controls)).collect();
         let mut object = child(&references);
         object["metadata"]["annotations"] = json!({ name: "}],\"ownerReferences\":[{\"uid\":\"x\",\"controller\":true}]" });

@@ -9,7 +9,7 @@
 //! | `Binding` that is posted to `bindings`, of Pods of the ring | refused: its Pod stands in the body |
 //! | create, update, patch, apply of a controlled resource | the same for the controller that the body names |
 //! | create of one while the controller's watch on it is broken off | held until that is back, and refused: it has to look again |
-//! | deletecollection | narrowed by a later stage; of a controlled resource the same for the controllers of what it selects |
+//! | deletecollection | narrowed by a later stage; of a controlled resource the same for the owners of what it selects |
 //!
 //! A controlled object that is created without label is cared for (`unlabelled`).
 //! What changes something is counted while it is under way ([`crate::fence`]). Changes no request, but that an

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use ringside_ring::cluster_ring::GroupResource;
+use ringside_ring::{cluster_ring::GroupResource, partition::Controls as _};
 
 use crate::{resources::Resource, target::Target};
 
@@ -26,7 +26,7 @@ pub(crate) struct Scope {
 impl Scope {
     /// Whether the labels of an object may be taken off.
     pub(crate) fn includes(&self, resource: &GroupResource, object: &Target) -> bool {
-        let Some(controller) = &object.controller else { return true };
+        let Some(controller) = object.owners.iter().find(|owner| owner.controls()) else { return true };
         let is_of_ring = || self.resources.iter().any(|resource| resource.is_named_by(controller));
         !self.holders.contains(&controller.uid) && (self.roots.contains(resource) || is_of_ring())
     }

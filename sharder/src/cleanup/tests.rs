@@ -159,9 +159,12 @@ async fn it_ends_where_each_write_makes_another_labelled_object() {
 #[test]
 fn of_a_ring_that_is_gone_what_labelled_objects_control_is_its_own() {
     let object = |controller: Option<(&str, &str)>| Target {
-        controller: controller.map(|(kind, uid)| {
-            serde_json::from_value(json!({"apiVersion": "v1", "kind": kind, "name": "x", "uid": uid})).unwrap()
-        }),
+        owners: Vec::from_iter(controller.map(|(kind, uid)| {
+            serde_json::from_value(
+                json!({"apiVersion": "v1", "kind": kind, "name": "x", "uid": uid, "controller": true}),
+            )
+            .unwrap()
+        })),
         ..Target::default()
     };
     let (owner, copy) = (object(None), object(Some(("ConfigMap", "holder"))));

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    cel::{CONTROLLED, MANAGER, POD_NAME, RESOURCE, owned_by, quoted},
+    cel::{MANAGER, POD_NAME, RESOURCE, has_owner, is_owned, of_group},
     keep::with_spec,
     snapshot::Snapshot,
 };
@@ -37,9 +37,9 @@ const OLD: &str = "oldObject != null ? oldObject.?metadata.?labels[?'{key}'].orV
 /// A label of the object as it would be: there is none once it is deleted.
 const NEW: &str = "object != null ? object.?metadata.?labels[?'{key}'].orValue('') : ''";
 
-/// Whether the object goes with another one. Of a resource that is a main one as well, that is what has a controller of
-/// the ring.
-const CHILD: &str = "variables.resource in variables.controlled && (!(variables.resource in {main}) || {is-owned})";
+/// Whether the object goes with another one. Of a resource that is a main one as well, that is what has an owner of the ring. While
+/// a kind is not served, an owner of that kind counts only where it controls the object.
+const CHILD: &str = "variables.resource in variables.controlled && (!(variables.resource in {either}) || {is-owned})";
 
 /// Only what is the shard's own, or nobody's.
 const OWN: &str = "variables.was == '' || variables.was == variables.pod";
@@ -78,7 +78,7 @@ const BOUND_MESSAGE: &str =
 const UNSEEN: &str = "request.operation == 'CONNECT' || request.?subResource.orValue('') == 'scale' \
     || (request.operation == 'CREATE' && (request.?subResource.orValue('') != '' || variables.resource == '/bindings' \
     || (variables.resource in variables.controlled && variables.shard == '' \
-    && {is-controlled}))) \
+    && {is-owned}))) \
     ? 'pod ' + variables.pod + ': ' + request.operation \
     + (request.?subResource.orValue('') != '' ? ' ' + request.subResource : '') + ' of ' \
     + variables.resource + ' ' + request.?namespace.orValue('') + '/' \
@@ -156,12 +156,7 @@ fn spec(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> ValidatingAdmission
             variable("resource", RESOURCE.to_owned()),
             // A list of strings in JSON is one in CEL.
             variable("controlled", json!(controlled).to_string()),
-            variable(
-                "child",
-                CHILD
-                    .replace("{main}", &json!(main).to_string())
-                    .replace("{is-owned}", &owned_by(&of_groups(snapshot))),
-            ),
+            variable("child", child(snapshot, &controlled.intersection(&main).collect())),
             variable("manager", MANAGER.to_owned()),
         ]),
         validations: Some(vec![
@@ -173,21 +168,26 @@ fn spec(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> ValidatingAdmission
         failure_policy: Some("Fail".to_owned()),
         audit_annotations: Some(vec![AuditAnnotation {
             key: "unseen".to_owned(),
-            value_expression: UNSEEN.replace("{is-controlled}", CONTROLLED),
+            value_expression: UNSEEN.replace("{is-owned}", &is_owned()),
         }]),
         param_kind: None,
     }
 }
 
-/// Whether an `owner` is of a group of the ring. By what the spec says alone, so that the policy stays the same while a resource is not
-/// served.
+/// Whether the object goes with another one, where these resources are main and controlled ones. Of a ring without such the policy
+/// says nothing of kinds, and stays the same while one is not served.
+fn child(snapshot: &Snapshot, either: &BTreeSet<&String>) -> String {
+    if either.is_empty() {
+        return "variables.resource in variables.controlled".to_owned();
+    }
+    let is_owned = has_owner(snapshot, &of_groups(snapshot));
+    CHILD.replace("{either}", &json!(either).to_string()).replace("{is-owned}", &is_owned)
+}
+
+/// Whether an `owner` is of a group of the ring. By what the spec says alone: that is known also while a resource is not served.
 fn of_groups(snapshot: &Snapshot) -> String {
     let groups: BTreeSet<&str> = snapshot.named.iter().map(|name| &*name.group).collect();
-    let of = groups.iter().map(|group| match group.is_empty() {
-        true => "!owner.apiVersion.contains('/')".to_owned(),
-        false => format!("owner.apiVersion.startsWith({})", quoted(&format!("{group}/"))),
-    });
-    of.collect::<Vec<_>>().join(" || ")
+    groups.into_iter().map(of_group).collect::<Vec<_>>().join(" || ")
 }
 
 fn cel_name(resource: &GroupResource) -> String {

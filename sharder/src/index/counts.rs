@@ -7,7 +7,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::lone::Lone;
+use super::lone::{Lone, Why};
 use super::record::{Flag, Place, Record, ResourceId, ShardValue, Slot, Uid};
 
 /// What Kubernetes puts into each namespace. No controller is without it, so it is not counted.
@@ -66,8 +66,7 @@ struct OfResource {
 #[derive(Clone, Copy)]
 struct Unlabelled {
     namespace: u32,
-    /// Whether it has a controller, which is outside the ring.
-    is_foreign: bool,
+    why: Why,
     /// Whether the list under way has shown it.
     is_listed: bool,
 }
@@ -113,14 +112,14 @@ impl Counters {
         &mut self,
         resource: (ResourceId, &str),
         uid: Uid,
-        (namespace, path, is_foreign): (u32, (&str, &str), bool),
+        (namespace, path, why): (u32, (&str, &str), Why),
     ) -> bool {
         if IN_EACH_NAMESPACE.contains(&(resource.1, path.1)) {
             return false;
         }
         let counts = self.of_mut(resource.0);
         counts.example.get_or_insert_with(|| (uid.hash(), format!("{}/{}", path.0, path.1)));
-        counts.unlabelled_lone.insert(uid.hash(), Unlabelled { namespace, is_foreign, is_listed: true }).is_none()
+        counts.unlabelled_lone.insert(uid.hash(), Unlabelled { namespace, why, is_listed: true }).is_none()
     }
 
     /// It is gone, or follows something; returns the namespace where it was counted.
@@ -177,11 +176,17 @@ impl Counters {
 
     pub(super) fn lone(&self, resource: ResourceId) -> Lone {
         let counts = self.of(resource);
-        let foreign = counts.unlabelled_lone.values().filter(|lone| lone.is_foreign).count();
+        let of = |why: Why| counts.unlabelled_lone.values().filter(|lone| lone.why == why).count();
+        let (foreign, several) = (of(Why::Foreign), of(Why::Several));
         let uncontrolled = counts.unlabelled_lone.len() - foreign;
         let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         let example = counts.example.as_ref().map(|(_, path)| path.clone());
-        Lone { uncontrolled: count(uncontrolled) + u64::from(counts.lone), foreign: count(foreign), example }
+        Lone {
+            uncontrolled: count(uncontrolled) + u64::from(counts.lone),
+            several: count(several),
+            foreign: count(foreign),
+            example,
+        }
     }
 
     /// How many bytes all of that takes up, by and large.

@@ -301,7 +301,7 @@ impl<'a> Object<'a> {
             shard,
             drain: self.drain().map(|drain| drain.value.to_string()),
             has_labels: self.record.is(Flag::HasLabels),
-            controller: self.controller()?,
+            owners: self.controller()?.into_iter().collect(),
         })
     }
 }

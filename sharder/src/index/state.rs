@@ -3,13 +3,17 @@
 use std::collections::HashMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use ringside_ring::{RingLabels, partition::controller_of};
+use ringside_ring::{
+    RingLabels,
+    partition::{Controls as _, Owner, owner_of},
+};
 use tokio::time::Instant;
 
 use super::{
     Changes, Kind, Selection,
     counts::Counters,
     family::{Controller, Families},
+    lone::Why,
     names::{Interner, Names},
     namespaces::Namespaces,
     objects::{Drain, Objects, Shard},
@@ -88,7 +92,8 @@ impl State {
         let ownership = self.labels.ownership(seen.labels.as_ref());
         let (shard, drain) = (ownership.shard.map(str::to_owned), ownership.drain);
         let is_labelled = shard.is_some() || drain.is_some();
-        let follows = self.follows(resource, controller_of(seen.owner_references.as_deref()));
+        let owner = self.owner(resource, known, seen, shard.as_deref());
+        let follows = self.follows(resource, owner.one());
         let is_lone = matches!(follows, Follows::Nothing { .. });
         let may_be_served_later = matches!(follows, Follows::Nothing { may_be_served_later: true });
         let is_excluded = self.namespaces.excludes(namespace);
@@ -96,7 +101,8 @@ impl State {
             if let Some(slot) = known {
                 self.remove(slot, changes);
             }
-            self.count_lone(resource, uid, seen, is_lone && !is_excluded && !may_be_served_later);
+            let counts = is_lone && !is_excluded && !may_be_served_later;
+            self.count_lone(resource, uid, seen, counts.then(|| why(owner)));
             return false;
         }
         self.forget_lone(resource, uid);
@@ -122,6 +128,48 @@ impl State {
         self.counters.change(slot, known.map(|_| &before), Some(&after));
         self.note_shown(slot, changes);
         true
+    }
+
+    /// What an object names as what it follows. Of several it keeps the one that it followed, or the first that is on its shard: an
+    /// object that is worked on stays where it is.
+    fn owner<'a>(
+        &self,
+        resource: ResourceId,
+        known: Option<Slot>,
+        seen: &'a ObjectMeta,
+        shard: Option<&str>,
+    ) -> Owner<&'a OwnerReference> {
+        let references = seen.owner_references.as_deref().unwrap_or_default();
+        let of_ring = |owner: &OwnerReference| {
+            let mut kinds = self.kinds.iter();
+            kinds.any(|kind| kind.resource.is_named_by(owner) || kind.may_be_followed(owner))
+        };
+        let owner = owner_of(references, of_ring);
+        let Some(shard) = shard.filter(|_| owner == Owner::Several) else { return owner };
+        let followed = known.and_then(|slot| match self.table.at(slot).place() {
+            Place::Child { parent, .. } => Some(self.table.at(parent).uid),
+            Place::Waiting { group, .. } => self.families.awaited(group).map(|(uid, _)| uid),
+            Place::Root { .. } | Place::Lone => None,
+        });
+        let is_followed = |owner: &&OwnerReference| followed == Some(Uid::parse(&owner.uid).0);
+        let is_beside = |owner: &&OwnerReference| {
+            let above = &self.kinds[usize::from(resource.0)].controllers;
+            let mut found = above.iter().filter_map(|id| self.table.find(*id, Uid::parse(&owner.uid).0));
+            found.any(|slot| self.shard(self.table.at(slot).shard) == Shard::Named(shard))
+        };
+        let mut owners = references.iter().filter(|owner| of_ring(owner));
+        let kept = owners.clone().find(is_followed).or_else(|| owners.find(is_beside));
+        let (namespace, name) = (seen.namespace.as_deref(), seen.name.as_deref());
+        let named: Vec<_> =
+            references.iter().filter(|it| of_ring(it)).map(|it| format!("{} {}", it.kind, it.name)).collect();
+        tracing::warn!(
+            namespace,
+            name,
+            owners = named.join(", "),
+            follows = kept.map(|it| &it.name),
+            "an object has several owners of the ring, and none controls it: set `controller: true` on one of them"
+        );
+        kept.map_or(Owner::Several, Owner::One)
     }
 
     fn follows(&self, resource: ResourceId, controller: Option<&OwnerReference>) -> Follows {
@@ -265,16 +313,13 @@ impl State {
         changes.changed.push(root.unwrap_or(slot));
     }
 
-    fn count_lone(&mut self, resource: ResourceId, uid: Uid, seen: &ObjectMeta, is_lone: bool) {
-        if !is_lone {
-            return self.forget_lone(resource, uid);
-        }
+    fn count_lone(&mut self, resource: ResourceId, uid: Uid, seen: &ObjectMeta, why: Option<Why>) {
+        let Some(why) = why else { return self.forget_lone(resource, uid) };
         let path = (seen.namespace.as_deref().unwrap_or_default(), seen.name.as_deref().unwrap_or_default());
         let namespace = self.selected_by(resource, seen);
         let namespace = self.namespaces.acquire(namespace);
         let plural = self.kinds[usize::from(resource.0)].resource.id.resource.clone();
-        let is_foreign = controller_of(seen.owner_references.as_deref()).is_some();
-        if !self.counters.add_lone((resource, &plural), uid, (namespace, path, is_foreign)) {
+        if !self.counters.add_lone((resource, &plural), uid, (namespace, path, why)) {
             self.namespaces.release(namespace);
         }
     }
@@ -294,5 +339,14 @@ impl State {
         if shard != ShardValue::OTHER {
             self.shards.release(u32::from(shard.0));
         }
+    }
+}
+
+/// Why an object that names this follows nothing of the ring.
+fn why(owner: Owner<&OwnerReference>) -> Why {
+    match owner {
+        Owner::One(owner) if owner.controls() => Why::Foreign,
+        Owner::None | Owner::One(_) => Why::Unowned,
+        Owner::Several => Why::Several,
     }
 }

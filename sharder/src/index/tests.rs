@@ -128,6 +128,57 @@ fn write_relies_on_what_was_shown() {
     assert!(index.read(|objects| objects.find(ROOTS, "uid-1").unwrap().target().is_none()));
 }
 
+/// A Secret `s` with these ConfigMaps as owners, of which none controls it.
+fn owned_by(version: u64, shard: Option<&str>, owners: &[usize]) -> ObjectMeta {
+    let mut seen = object(("s", &uuid(9)), version, shard, None);
+    let reference = |number: &usize| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": format!("o-{number}"), "uid": uuid(*number)});
+    seen.owner_references = serde_json::from_value(owners.iter().map(reference).collect()).unwrap();
+    seen
+}
+
+/// Whom the Secret follows; none where it is lone, or not known.
+fn followed(index: &Index) -> Option<String> {
+    index.read(|objects| match objects.find(LEAVES, &uuid(9))?.role() {
+        Role::Child { controller } => objects.get(controller)?.uid(),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_child_follows_its_only_owner_of_the_ring_where_none_controls_it() {
+    let (index, ..) = index();
+    index.apply(ROOTS, &object(("o-1", &uuid(1)), 1, Some("a"), None));
+    index.apply(LEAVES, &owned_by(2, None, &[1]));
+    assert_eq!(followed(&index), Some(uuid(1)));
+    assert_eq!(index.read(|objects| objects.lone(LEAVES).objects()), 0);
+}
+
+#[test]
+fn what_has_several_owners_gets_no_shard_and_keeps_the_one_that_it_has() {
+    let (index, ..) = index();
+    for (number, shard) in [(1, "a"), (2, "b")] {
+        index.apply(ROOTS, &object((&format!("o-{number}"), &uuid(number)), 1, Some(shard), None));
+    }
+    index.apply(LEAVES, &owned_by(2, None, &[1, 2]));
+    let lone = index.read(|objects| objects.lone(LEAVES));
+    assert_eq!((lone.uncontrolled, lone.several, followed(&index)), (1, 1, None));
+    assert!(lone.to_string().contains("1 without a controller (1 have several owners of the ring)"), "{lone}");
+    // It is on the shard of one of them, as after a restart of the sharder.
+    index.apply(LEAVES, &owned_by(3, Some("b"), &[1, 2]));
+    assert_eq!(followed(&index), Some(uuid(2)));
+    // It moves with the one that it follows: its label changes first.
+    index.apply(LEAVES, &owned_by(4, Some("a"), &[1, 2]));
+    assert_eq!(followed(&index), Some(uuid(2)));
+    // A second reference that is added to the one that it had.
+    index.apply(LEAVES, &owned_by(5, Some("a"), &[1]));
+    index.apply(LEAVES, &owned_by(6, Some("a"), &[2, 1]));
+    assert_eq!(followed(&index), Some(uuid(1)));
+    // Neither is on its shard, and it followed neither.
+    index.remove(LEAVES, &uuid(9));
+    index.apply(LEAVES, &owned_by(7, Some("c"), &[1, 2]));
+    assert_eq!(followed(&index), None);
+}
+
 #[test]
 fn point_is_that_of_the_key() {
     let (index, ..) = index();

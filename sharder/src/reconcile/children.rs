@@ -227,7 +227,7 @@ async fn bring_known(
 async fn ask_for_child(ring: &Ring, kind: &Resource, child: Target, shard: &str) -> Result<(), kube::Error> {
     let promised = ring.tools.leases.grace(&ring.judge.view().ring, shard);
     let seen = child.clone();
-    let asks = |now: &Target| now.follows_same(&seen) && now.shard.as_deref() == Some(shard) && now.drain.is_none();
+    let asks = |now: &Target| now.still_follows(&seen) && now.shard.as_deref() == Some(shard) && now.drain.is_none();
     ask_for(ring, (kind, "follows an owner on another shard"), child, (shard, promised), asks).await
 }
 

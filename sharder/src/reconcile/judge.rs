@@ -221,8 +221,8 @@ impl Judge {
         covered: Covered,
     ) -> Action<ShardName> {
         let snapshot = self.view.load();
-        let has_owner = |controller| snapshot.follows(&main.resource.id, controller);
-        if target.controller.as_ref().is_some_and(has_owner) {
+        let has_owner = |owner| snapshot.follows(&main.resource.id, owner);
+        if snapshot.owner(&target.owners).one().is_some_and(has_owner) {
             // It was adopted since, and goes with its owner.
             return Action::Keep;
         }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::additions::noted;
 use crate::{
-    cel::{POD_NAME, all_of, names_one_of, quoted},
+    cel::{POD_NAME, all_of, names_one_of, of_group, of_kinds, quoted},
     config::WebhookUrl,
     probe::WebhookMode,
     snapshot::Snapshot,
@@ -147,31 +147,21 @@ fn not_assigned(snapshot: &Snapshot) -> String {
     format!("!has(object.metadata.labels) || !({shard} in object.metadata.labels)")
 }
 
-/// Leaves out objects of controlled resources that nothing of the ring controls, nor did: the webhook would leave them alone.
+/// Leaves out objects of controlled resources that nothing of the ring owns, nor did: the webhook would leave them alone.
 /// None where nothing is controlled.
 ///
-/// In the same CEL as the next one. An owner reference names a version too, so its group is what that begins with.
+/// In the same CEL as the next one.
 fn of_the_ring(snapshot: &Snapshot) -> Option<String> {
     let is_controlled = |name: &&GroupResource| snapshot.spec.is_controlled(name);
     snapshot.named.iter().find(is_controlled)?;
-    let mut groups: BTreeMap<&str, Option<BTreeSet<&str>>> = BTreeMap::new();
-    for resource in snapshot.mains.iter().flat_map(|main| main.controlled.iter().chain([&main.resource])) {
-        groups.entry(&resource.id.group).or_default().get_or_insert_default().insert(&resource.kind);
-    }
     // Of what is not served the kind is not known.
-    groups.extend(snapshot.unresolved.iter().map(|name| (&*name.group, None)));
-    let controllers = groups.iter().map(|(group, kinds)| {
-        let is_of_group = match group.is_empty() {
-            true => "!owner.apiVersion.contains('/')".to_owned(),
-            false => format!("owner.apiVersion.startsWith({})", quoted(&format!("{group}/"))),
-        };
-        kinds.as_ref().map_or(is_of_group.clone(), |kinds| format!("({is_of_group} && owner.kind in {})", json!(kinds)))
-    });
+    let unresolved: BTreeSet<_> = snapshot.unresolved.iter().map(|name| of_group(&name.group)).collect();
+    let owners = of_kinds(snapshot).into_iter().chain(unresolved);
     // Where resources only control each other, nothing of the ring is above any.
-    let controllers = controllers.reduce(|some, other| format!("{some} || {other}")).unwrap_or("false".to_owned());
+    let owners = owners.reduce(|some, other| format!("{some} || {other}")).unwrap_or("false".to_owned());
     let follows = format!(
         "(request.operation == 'UPDATE' ? [object, oldObject] : [object]).exists(it, has(it.metadata.ownerReferences) \
-         && it.metadata.ownerReferences.exists(owner, has(owner.controller) && owner.controller && ({controllers})))"
+         && it.metadata.ownerReferences.exists(owner, {owners}))"
     );
     let is_root = names_one_of(snapshot.named.iter().filter(|name| snapshot.spec.is_main(name)));
     Some(is_root.map_or(follows.clone(), |is_root| format!("{is_root} || {follows}")))
@@ -306,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn of_controlled_resources_it_is_asked_about_what_something_of_the_ring_controls() {
+    fn of_controlled_resources_it_is_asked_about_what_something_of_the_ring_owns() {
         let of = |spec: serde_json::Value| {
             let condition =
                 of_the_ring(&crate::snapshot::tests::snapshot_of(&crate::snapshot::tests::ring(&spec), &[]));
@@ -324,8 +314,8 @@ mod tests {
         let circular = of(json!({"resources": [
             {"group": "", "resource": "secrets", "controlledResources": [{"group": "", "resource": "configmaps"}]},
             {"group": "", "resource": "configmaps", "controlledResources": [{"group": "", "resource": "secrets"}]}]}));
-        assert!(circular.ends_with("&& (false)))"), "{circular}");
-        assert!(unknown.ends_with(r#"(owner.apiVersion.startsWith("not.served/"))))"#), "{unknown}");
+        assert!(circular.ends_with("exists(owner, false))"), "{circular}");
+        assert!(unknown.ends_with(r#"exists(owner, owner.apiVersion.startsWith("not.served/")))"#), "{unknown}");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use ringside_ring::{Ownership, RingLabels, cluster_ring::GroupResource, handover::Write, partition::controller_of};
+use ringside_ring::{Ownership, RingLabels, cluster_ring::GroupResource, handover::Write};
 use serde::Deserialize;
 
 use super::lenient;
@@ -200,12 +200,10 @@ impl Request {
         })
     }
 
-    /// The owner reference that makes the object a controlled one, or did so until this write: a PUT from
-    /// a template drops it together with the labels.
-    pub(super) fn controller(&self) -> Option<&OwnerReference> {
+    /// The owner references of the object, and those until this write: a PUT from a template drops them together with the labels.
+    pub(super) fn owner_references(&self) -> impl Iterator<Item = &[OwnerReference]> {
         let objects = self.object.iter().chain(&self.old_object);
-        let metadata = objects.filter_map(|object| object.metadata.as_ref());
-        metadata.filter_map(|metadata| controller_of(metadata.owner_references.as_deref())).next()
+        objects.filter_map(|object| object.metadata.as_ref()?.owner_references.as_deref())
     }
 
     /// Who would own the object after the write as it is.

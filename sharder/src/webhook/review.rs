@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use ringside_ring::{
     Ownership, ShardName,
     handover::{Verdict, Write, review},
+    partition::Owner,
     patch,
 };
 
@@ -24,22 +25,24 @@ pub(super) enum Decision<'a> {
     Assign(Patch),
     /// The object keeps its shard by this change of the write.
     Restore(Patch),
-    /// The object belongs where its owner is worked on, which must be looked up from this controller of it.
+    /// The object belongs where its owner is worked on, which must be looked up from this reference.
     Follow(&'a OwnerReference),
 }
 
 /// Decides on a write.
 ///
-/// Whoever controls the object decides where it belongs; only without such an owner it is a main object.
+/// The owner that the object follows decides where it belongs; only without such an owner it is a main object.
 pub(super) fn decide<'a>(request: &'a Request, snapshot: &'a Snapshot) -> Decision<'a> {
     let write = match request.write(&snapshot.labels) {
         Ok(write) => write,
         Err(odd) => return Decision::Odd(odd),
     };
-    let owner = request.controller().filter(|controller| snapshot.above(&request.resource, controller).is_some());
+    let mut named = request.owner_references().map(|references| snapshot.owner(references));
+    let named = named.find(|owner| *owner != Owner::None).unwrap_or(Owner::None);
+    let owner = named.one().filter(|owner| snapshot.above(&request.resource, owner).is_some());
     let main = snapshot.main(&request.resource);
-    // It may follow an object of a resource that is not served at the moment: until that is known it stays where it is.
-    let may_follow = request.controller().is_some_and(|controller| snapshot.may_be_above(controller));
+    // It may follow an object of a resource that is not served at the moment, or one of several: it stays where it is.
+    let may_follow = named == Owner::Several || named.one().is_some_and(|owner| snapshot.may_be_above(owner));
     if owner.is_none() && (main.is_none() || may_follow && snapshot.spec.is_controlled(&request.resource)) {
         return match review(write, true) {
             _ if !snapshot.named.contains(&request.resource) => Decision::Foreign,

@@ -1,10 +1,13 @@
-//! Looks at the objects of a controller: how many there are, who controls whom, and what is copied.
+//! Looks at the objects of a controller: how many there are, what they follow, and what is copied.
 
 use std::collections::HashMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Api, api::DynamicObject};
-use ringside_ring::cluster_ring::GroupResource;
+use ringside_ring::{
+    cluster_ring::GroupResource,
+    partition::{Owner, group_of, owner_of},
+};
 use ringside_runtime::discovery::{self, Served};
 use serde_json::Value;
 
@@ -37,7 +40,7 @@ pub(super) async fn gather(reader: &mut Reader, subject: &mut Subject) {
     let mut found = resources_of(reader, subject).await;
     // Owners come before what they control.
     found.sort_by_key(|found| !found.population.own);
-    let kinds: HashMap<(String, String), GroupResource> = found
+    let kinds: Kinds = found
         .iter()
         .map(|found| {
             let api = &found.served.api;
@@ -54,12 +57,12 @@ pub(super) async fn gather(reader: &mut Reader, subject: &mut Subject) {
         for metadata in met {
             count(population, &metadata, &kinds);
             let name = full_name(&population.kind, &metadata);
-            let controller = controller(&metadata);
+            let owner = owner(&metadata, &kinds).one();
             if population.own {
                 let labels = metadata.labels.clone().unwrap_or_default();
                 roots.insert(metadata.uid.clone().unwrap_or_default(), Root { name: name.clone(), labels });
             }
-            let root = controller.and_then(|owner| roots.get(&owner.uid));
+            let root = owner.and_then(|owner| roots.get(&owner.uid));
             if let (Some(root), true) = (root, compared.len() < COMPARED) {
                 let relation = Relation {
                     root: root.name.clone(),
@@ -106,27 +109,33 @@ async fn resources_of(reader: &mut Reader, subject: &Subject) -> Vec<Found> {
     found
 }
 
-fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
-    metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+/// The resources of the controller, by group and kind.
+type Kinds = HashMap<(String, String), GroupResource>;
+
+fn resource<'a>(owner: &OwnerReference, kinds: &'a Kinds) -> Option<&'a GroupResource> {
+    kinds.get(&(group_of(&owner.api_version).to_owned(), owner.kind.clone()))
 }
 
-fn count(population: &mut Population, metadata: &ObjectMeta, kinds: &HashMap<(String, String), GroupResource>) {
+/// What an object follows in a ring of all of these.
+fn owner<'a>(metadata: &'a ObjectMeta, kinds: &Kinds) -> Owner<&'a OwnerReference> {
+    let references = metadata.owner_references.as_deref().unwrap_or_default();
+    owner_of(references, |owner| resource(owner, kinds).is_some())
+}
+
+fn count(population: &mut Population, metadata: &ObjectMeta, kinds: &Kinds) {
     population.total += 1;
     population.generated += usize::from(metadata.generate_name.is_some());
-    let resource = |owner: &OwnerReference| {
-        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-        kinds.get(&(group.to_owned(), owner.kind.clone())).cloned()
-    };
-    match controller(metadata) {
-        None => {
-            population.uncontrolled += 1;
-            for owner in metadata.owner_references.iter().flatten().filter_map(resource) {
-                *population.owned_by.entry(owner).or_default() += 1;
+    match owner(metadata, kinds) {
+        Owner::One(owner) => {
+            if let Some(owner) = resource(owner, kinds) {
+                *population.controlled_by.entry(owner.clone()).or_default() += 1;
             }
         }
-        Some(owner) => {
-            if let Some(owner) = resource(owner) {
-                *population.controlled_by.entry(owner).or_default() += 1;
+        Owner::None => population.uncontrolled += 1,
+        Owner::Several => {
+            population.uncontrolled += 1;
+            for owner in metadata.owner_references.iter().flatten().filter_map(|owner| resource(owner, kinds)) {
+                *population.owned_by.entry(owner.clone()).or_default() += 1;
             }
         }
     }

@@ -44,7 +44,7 @@ fn roots_and_their_children_are_named_with_counts() {
     assert_eq!(ring.metadata.name.as_deref(), Some("websites"));
     assert_eq!(controlled(&ring), ["configmaps", "secrets"]);
     assert!(text.contains("# websites.web.io: 12 objects\n"), "{text}");
-    assert!(text.contains("# configmaps: 12 of 13 have such a controller\n"), "{text}");
+    assert!(text.contains("# configmaps: 12 of 13 have such an owner\n"), "{text}");
     assert!(text.contains("QUESTION configmaps: 1 others") && !text.contains("QUESTION secrets"), "{text}");
     assert!(!text.contains("services"), "{text}");
 }

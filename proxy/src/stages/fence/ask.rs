@@ -120,9 +120,9 @@ impl Asker {
         Ok(found.map_or(Found::Absent, Found::There))
     }
 
-    /// Lists the controllers of all objects that a query selects, each once, of those that are `wanted`. None where there are
+    /// Lists the owners that may count of all objects that a query selects, each once, of those that are `wanted`. None where there are
     /// more than `most`.
-    pub(super) async fn controllers(
+    pub(super) async fn owners(
         &self,
         (target, version): (&Target, &str),
         mut query: Query,
@@ -136,8 +136,8 @@ impl Asker {
             let path = format!("{}?{query}", collection(target, version));
             let Some(answer) = self.get(&path, METADATA).await? else { return Ok(Some(owners)) };
             let page = metadata::of_list(&answer).map_err(|error| Failed::passing(&error))?;
-            let controllers = page.items.iter().flat_map(Metadata::controllers).filter(|owner| wanted(owner));
-            owners.extend(controllers.filter(|owner| uids.insert(owner.uid.clone())).cloned());
+            let found = page.items.iter().flat_map(Metadata::owners).filter(|owner| wanted(owner));
+            owners.extend(found.filter(|owner| uids.insert(owner.uid.clone())).cloned());
             if owners.len() > most {
                 return Ok(None);
             }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::future::try_join_all;
-use ringside_ring::{RingLabels, cluster_ring::GroupResource, labels::Ownership};
+use ringside_ring::{RingLabels, cluster_ring::GroupResource, labels::Ownership, partition::Controls as _};
 use tokio::time::timeout;
 
 use super::{
@@ -131,7 +131,7 @@ impl Judge {
         }
     }
 
-    /// All that a query selects is about to be deleted: the uids of who controls it. Where `asks`, as the labels are now.
+    /// All that a query selects is about to be deleted: the uids of what owns it. Where `asks`, as the labels are now.
     ///
     /// # Errors
     /// When one of those is an object of the ring that is not ours.
@@ -144,7 +144,7 @@ impl Judge {
     ) -> Result<Vec<Uid>, Refusal> {
         let wanted = |owner: &Owner| self.may_be_the_rings(std::slice::from_ref(owner));
         let judged = async {
-            let owners = self.asker.controllers((target, &self.version), selecting, wanted, MAX_OWNERS).await;
+            let owners = self.asker.owners((target, &self.version), selecting, wanted, MAX_OWNERS).await;
             let owners = owners.map_err(|failed| failed.about(target))?.ok_or(Refusal::TooManyOwners(MAX_OWNERS))?;
             self.controlled_by(&owners, target.namespace.as_deref(), asks, ticket).await
         };
@@ -155,6 +155,27 @@ impl Judge {
     /// Whether one of these owners may be an object of the ring, as far as their groups say.
     pub(super) fn may_be_the_rings(&self, owners: &[Owner]) -> bool {
         owners.iter().any(|owner| self.era.policy.resources.iter().any(|of| of.group == group_of(owner)))
+    }
+
+    /// Which of these an object of a controlled resource follows (CONTRACT, "owner"): those that control it; else the only one of a kind
+    /// of the ring, and none where there are several.
+    ///
+    /// # Errors
+    /// When nobody can say of what kind an owner of a group of the ring is.
+    pub(super) async fn followed(&self, owners: &[Owner], namespace: Option<&str>) -> Result<Vec<Owner>, Failed> {
+        let mut of_ring = Vec::new();
+        for owner in owners {
+            let counts = owner.controls() || {
+                let may_be = self.may_be_the_rings(std::slice::from_ref(owner));
+                may_be && {
+                    let (above, _) = self.kinds.target(&self.asker, owner, namespace).await?;
+                    self.era.policy.resources.contains(&above.resource)
+                }
+            };
+            of_ring.extend(counts.then(|| owner.clone()));
+        }
+        let is_clear = of_ring.len() == 1 || of_ring.iter().any(Owner::controls);
+        Ok(if is_clear { of_ring } else { Vec::new() })
     }
 
     /// Whether an object of this resource belongs where one of these owners is worked on.
@@ -283,7 +304,12 @@ impl Judge {
                 Whose::Nobodys | Whose::Draining | Whose::Ours => {}
             }
             uids.push(uid.clone());
-            let controller = metadata.controllers().next();
+            let controller = match self.era.policy.is_controlled(&target.resource) {
+                true => self.followed(metadata.owners(), target.namespace.as_deref()).await,
+                false => Ok(metadata.owners().iter().filter(|owner| owner.controls()).cloned().collect()),
+            };
+            let controller = &controller.map_err(|failed| failed.about(&target))?;
+            let controller = controller.first();
             ticket.may_be_about(&uids_of(controller));
             // It moves before its owner has another shard: what is labelled ours, below what is known to be ours, is so.
             if let Some(owner) = controller.filter(|_| !asks && whose == Whose::Ours)

@@ -75,9 +75,9 @@ struct Child {
 
 /// Who is above an object that is created.
 pub(super) struct Above {
-    /// Who controls it, as the object names it.
-    pub(super) controllers: Vec<Owner>,
-    /// The objects of the ring among these, and who controls them.
+    /// Its owner, as the object names it; several only where it is to have more than one controller.
+    pub(super) owners: Vec<Owner>,
+    /// The objects of the ring among these, and those above them.
     pub(super) uids: Vec<Uid>,
 }
 
@@ -137,7 +137,8 @@ impl Unlabelled {
             let asked = judge.fence.asking();
             let Ok(Some(there)) = judge.ask(&target).await else { return };
             let Some(uid) = there.uid.clone() else { return };
-            let controller = there.controllers().map(|owner| Uid::from(owner.uid.as_str())).next();
+            let Ok(owners) = judge.followed(there.owners(), target.namespace.as_deref()).await else { return };
+            let controller = owners.first().map(|owner| Uid::from(owner.uid.as_str()));
             match (controller, judge.whose(&there)) {
                 // One that is placed by itself gets a shard of its own.
                 (None, Whose::Nobodys) if judge.era.policy.is_main(&target.resource) => {}
@@ -176,7 +177,7 @@ impl Cared {
     async fn until_labelled(&self, child: Child, judge: &Judge, tasks: &TaskTracker) {
         let Child { target, above, .. } = &child;
         // Nobody labels what belongs to no family of the ring.
-        let mut last = match judge.follows(target, &above.controllers).await {
+        let mut last = match judge.follows(target, &above.owners).await {
             Ok(true) => None,
             Ok(false) => return,
             Err(failed) => return self.left(target, judge, failed.why()),
@@ -215,7 +216,7 @@ impl Cared {
     /// Gives an object without controller this shard's label. Once: who creates it will do so again.
     async fn offer(&self, child: &Child, there: &Metadata, judge: &Judge, tasks: &TaskTracker) {
         let Child { target, uid, above } = child;
-        if !matches!(judge.follows(target, &above.controllers).await, Ok(true))
+        if !matches!(judge.follows(target, &above.owners).await, Ok(true))
             || tasks.is_closed()
             || judge.fence.is_leaving(&above.uids)
             || judge.fence.has_moved(uid)

@@ -53,13 +53,15 @@ pub(super) async fn write<S: Next>(
 ) -> Result<Response<Body>, Refusal> {
     let target = target(&resource);
     let creates = resource.name.is_none() && info.verb == Verb::Create;
-    let (request, Written { name, controllers: owners }) = read(&judge, request, info.verb, &resource).await?;
+    let (request, Written { name, owners }) = read(&judge, request, info.verb, &resource).await?;
     let (mut head, mut body) = request.into_parts();
     // Before anything is asked: an object that is ours then stays so until this is answered, and who works on an owner waits
     // for that.
     let ticket =
         Arc::new(judge.fence.enter(About { target: (!creates).then(|| target.clone()), uids: HashSet::new() }));
     ticket.may_be_about(&uids_of(&owners));
+    let owners =
+        judge.followed(&owners, resource.namespace.as_deref()).await.map_err(|failed| failed.about(&target))?;
     let brings = creates && judge.may_be_the_rings(&owners);
     let began = judge.era.term.began;
     if brings && judge.views.interrupted(&resource.kind, resource.namespace.as_deref(), began).await {
@@ -100,7 +102,7 @@ pub(super) async fn write<S: Next>(
     let answer = answered?.map(|body| holding(body, ticket));
     let Some(around) = may_follow else { return Ok(answer) };
     // What is created is none of the objects that are known to be there: these are those that it follows.
-    let above = Above { controllers: owners, uids };
+    let above = Above { owners, uids };
     Ok(unlabelled.look(answer, (target, name.filter(|_| creates), above), judge, around).await)
 }
 
@@ -196,7 +198,7 @@ fn selecting(head: &Parts, ours: &str) -> Result<Query, Refusal> {
     Ok(selecting)
 }
 
-/// The request as it came, and what its body says where it may name controllers.
+/// The request as it came, and what its body says where it may name owners.
 async fn read(
     judge: &Judge,
     request: Request<Body>,

@@ -68,7 +68,8 @@ impl Counting<'_> {
         let (resource, labels) = (&main.resource, self.snapshot.labels.clone());
         let keep = |object: &ObjectMeta| (Target::of(object, &labels), self.snapshot.place_of(main, object));
         let has_owner = |object: &Target| {
-            object.controller.as_ref().is_some_and(|controller| self.snapshot.follows(&resource.id, controller))
+            let owner = self.snapshot.owner(&object.owners).one();
+            owner.is_some_and(|owner| self.snapshot.follows(&resource.id, owner))
         };
         let mut pages = std::pin::pin!(pages_with(resource.objects(self.client, None), page(), keep));
         while let Some(page) = pages.try_next().await? {
@@ -119,9 +120,9 @@ impl Counting<'_> {
             // Siblings stand together in a list, so knowing the controllers of one page saves most reads.
             let mut known: HashMap<String, Option<Places>> = HashMap::new();
             for child in page {
-                let controller = child.controller.as_ref();
-                let controller = controller.filter(|controller| self.snapshot.above(&kind.id, controller).is_some());
-                if controller.is_none() && child.controller.as_ref().is_some_and(|it| self.snapshot.may_be_above(it)) {
+                let owner = self.snapshot.owner(&child.owners).one();
+                let controller = owner.filter(|owner| self.snapshot.above(&kind.id, owner).is_some());
+                if controller.is_none() && owner.is_some_and(|owner| self.snapshot.may_be_above(owner)) {
                     // Nobody can say yet whom it follows.
                     continue;
                 }

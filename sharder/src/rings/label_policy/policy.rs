@@ -12,7 +12,7 @@ use ringside_ring::{
 use serde_json::{Value, json};
 
 use crate::{
-    cel::{CONTROLLED, MANAGER, all_of, names_one_of, quoted},
+    cel::{MANAGER, all_of, has_owner, names_one_of, quoted},
     keep::with_spec,
     snapshot::Snapshot,
 };
@@ -73,7 +73,8 @@ impl Expressions {
         let (shard_path, drain_path) = (path(&snapshot.labels.shard), path(&snapshot.labels.drain));
         let [sharder, acknowledger, adoption] = [sharder, ACKNOWLEDGER, ADOPTION].map(quoted);
         let (manager, pod, child, graced) = (MANAGER, POD, &is_child(snapshot), quoted(CARRIES_GRACE));
-        let follows = &format!("({} && {CONTROLLED})", one_of(snapshot, |name| snapshot.spec.is_controlled(name)));
+        let owned = &has_owner(snapshot, "true");
+        let follows = &format!("({} && {owned})", one_of(snapshot, |name| snapshot.spec.is_controlled(name)));
         let new = |key: &str| format!("object.metadata.?labels[?{key}]");
         let old = |key: &str| format!("oldObject.metadata.?labels[?{key}]");
         let (new_shard, old_shard, new_drain, old_drain) = (new(&shard), old(&shard), new(&drain), old(&drain));
@@ -98,10 +99,10 @@ impl Expressions {
                          || !{old_drain}.hasValue() || !({pod} in ['', {old_shard}.orValue('')]) \
                          || ({manager} != {acknowledger} && {old_drain}.orValue('').matches({graced}))"
                 ),
-                // The shard's own label added to an object that would be a child, and has no controller: its proxy does that
+                // The shard's own label added to an object that would be a child, and has no owner: its proxy does that
                 // where the shard's controller was to create the object. To no object that has a shard.
                 format!(
-                    "request.operation == 'CREATE' || {manager} != {adoption} || !({child}) || {CONTROLLED} \
+                    "request.operation == 'CREATE' || {manager} != {adoption} || !({child}) || {owned} \
                          || {old_shard}.hasValue() || {new_drain}.hasValue() || !({pod} in ['', {new_shard}.orValue('')])"
                 ),
             ],

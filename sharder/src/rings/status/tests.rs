@@ -225,7 +225,7 @@ fn objects_that_no_shard_sees_are_told_and_leave_the_ring_ready() {
     let of = |name: &str| GroupResource { group: String::new(), resource: name.into() };
     let lone = |controllers: &[bool]| {
         let count = |of: bool| controllers.iter().filter(|has_one| **has_one == of).count() as u64;
-        Lone { uncontrolled: count(false), foreign: count(true), example: Some("o-1".into()) }
+        Lone { uncontrolled: count(false), foreign: count(true), example: Some("o-1".into()), ..Lone::default() }
     };
     let told = |secrets: &[bool]| controlled(&[(of("configmaps"), lone(&[])), (of("secrets"), lone(secrets))].into());
     let (none, foreign, both) = (told(&[]), told(&[true]), told(&[true, false]));

@@ -226,15 +226,42 @@ fn an_unlabelled_child_that_is_written_to_is_assigned_only_where_its_owner_is() 
 
 #[test]
 fn a_controlled_resource_without_an_owner_of_the_ring_is_left_alone() {
-    let mut not_controller = owned(labelled(None, None));
-    not_controller["metadata"]["ownerReferences"][0]["controller"] = json!(false);
+    let several = owned_by(&[("ConfigMap", false), ("ConfigMap", false)]);
+    let foreign = owned_by(&[("ConfigMap", false), ("Pod", true)]);
     let mut other_kind = owned(labelled(None, None));
     other_kind["metadata"]["ownerReferences"][0]["kind"] = json!("Pod");
     let mut other_group = owned(labelled(None, None));
     other_group["metadata"]["ownerReferences"][0]["apiVersion"] = json!("x.y/v1");
-    for new in [labelled(None, None), not_controller, other_kind, other_group] {
+    for new in [labelled(None, None), several, foreign, other_kind, other_group] {
         assert_eq!(decide(&request(&review_of("Secret", None, &new)), &snapshot()), Decision::Leave);
     }
+}
+
+/// An unlabelled object with owners of these kinds, of which some control it.
+fn owned_by(owners: &[(&str, bool)]) -> Value {
+    let mut object = labelled(None, None);
+    let reference = |(at, (kind, controls)): (usize, &(&str, bool))| json!({"apiVersion": "v1", "kind": kind, "name": "owner", "uid": format!("u-{at}"), "controller": controls});
+    object["metadata"]["ownerReferences"] = owners.iter().enumerate().map(reference).collect();
+    object
+}
+
+#[test]
+fn a_child_follows_its_only_owner_of_the_ring_where_none_controls_it() {
+    for owners in [&[("ConfigMap", false)][..], &[("Pod", false), ("ConfigMap", false)]] {
+        let ring = snapshot();
+        let request = request(&review_of("Secret", None, &owned_by(owners)));
+        assert!(matches!(decide(&request, &ring), Decision::Follow(owner) if owner.kind == "ConfigMap"), "{owners:?}");
+    }
+}
+
+/// A PUT of such an object that drops the label, which its writer does not see.
+#[test]
+fn what_has_several_owners_keeps_its_shard() {
+    let mut old = owned_by(&[("ConfigMap", false)]);
+    old["metadata"]["labels"] = labelled(Some("a"), None)["metadata"]["labels"].clone();
+    let new = owned_by(&[("ConfigMap", false), ("ConfigMap", false)]);
+    let put = request(&review_of("Secret", Some(&old), &new));
+    assert!(matches!(decide(&put, &snapshot()), Decision::Restore(_)));
 }
 
 #[test]

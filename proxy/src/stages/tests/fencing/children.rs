@@ -9,6 +9,36 @@ fn child(owner: Option<Value>) -> Value {
     value!({"apiVersion": "x.io/v1", "kind": "Part", "metadata": {"name": "p", "ownerReferences": owner.map(|it| vec![it])}})
 }
 
+/// A part with these owners, of which none controls it.
+fn plainly(owners: &[(&str, &str)]) -> Value {
+    let mut part = child(None);
+    let reference = |(kind, name): &(&str, &str)| {
+        let mut owner = owner(kind, name);
+        owner["controller"] = value!(false);
+        owner
+    };
+    part["metadata"]["ownerReferences"] = owners.iter().map(reference).collect();
+    part
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_under_an_only_owner_that_was_let_go() {
+    let fenced = Fenced::new();
+    fenced.thing(OURS);
+    let body = plainly(&[("Thing", "b")]).to_string();
+    assert_eq!(fenced.write("POST", PARTS, "application/json", body.clone()).await, 200);
+    fenced.let_go().await;
+    fenced.thing(OTHERS);
+    assert_eq!(fenced.write("POST", PARTS, "application/json", body).await, 409);
+    // Nor is a part that is there, and names it so.
+    let plain = plainly(&[("Thing", "b")])["metadata"]["ownerReferences"][0].clone();
+    fenced.put(&format!("{PARTS}/p"), NOBODYS, Some(plain));
+    assert_eq!(fenced.write("PATCH", &format!("{PARTS}/p"), "application/merge-patch+json", "{}").await, 409);
+    // Of several none counts.
+    let several = plainly(&[("Thing", "b"), ("Thing", "c")]).to_string();
+    assert_eq!(fenced.write("POST", PARTS, "application/json", several).await, 200);
+}
+
 fn in_protobuf() -> Bytes {
     let reference = wire::OwnerReference {
         api_version: "x.io/v1".into(),
