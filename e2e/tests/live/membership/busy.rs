@@ -28,7 +28,7 @@ const CLIENTS: usize = 8;
 const LISTED: usize = 300;
 
 pub(crate) async fn bound(fixture: &Fixture) {
-    let (ring, [killed, _first, _second]) = fixture.ring_with_heirs(NAME, HEIRS, OBJECTS, LEASE).await;
+    let (ring, shards) = fixture.ring_with_heirs(NAME, HEIRS, OBJECTS, LEASE).await;
     let client = fixture.client();
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAME);
     for number in 0..LISTED {
@@ -36,7 +36,7 @@ pub(crate) async fn bound(fixture: &Fixture) {
         let data = Some([("text".to_owned(), "x".repeat(10_000))].into());
         maps.create(&PostParams::default(), &ConfigMap { metadata, data, ..ConfigMap::default() }).await.unwrap();
     }
-    killed.pause();
+    shards[0].pause();
     let _busy: Vec<_> = (0..CLIENTS).map(|_| list_always(&client)).collect();
     let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
     eventually("the sharder holds the Lease", DEADLINE, || async {

@@ -151,14 +151,14 @@ impl Fixture {
         PlainShard::join(&self.client(), NAMESPACE, ring, &name.parse().unwrap(), duration).await.unwrap()
     }
 
-    /// Starts a ring of this name, with a plain shard of the same name, its heirs, and so many objects, of which that shard has some.
+    /// Starts a ring of this name, with a plain shard of the same name first, its heirs, and so many objects, of which that shard has some.
     pub(crate) async fn ring_with_heirs(
         &self,
         name: &str,
         heirs: [&str; 2],
         objects: usize,
         duration: Duration,
-    ) -> (RingName, [PlainShard; 3]) {
+    ) -> (RingName, Vec<PlainShard>) {
         let ring = self.ring(name).await;
         let mut shards = Vec::new();
         for shard in [name, heirs[0], heirs[1]] {
@@ -167,7 +167,7 @@ impl Fixture {
         self.until_counted(&ring, 3).await;
         self.create(&ring, objects).await;
         self.until_owned(&ring, objects, |owners| owners.contains_key(name)).await;
-        (ring, shards.try_into().unwrap())
+        (ring, shards)
     }
 
     /// Starts a shard with a proxy that reaches the API server at `url`, and waits until it is ready.

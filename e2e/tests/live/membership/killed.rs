@@ -15,10 +15,10 @@ const LEASE: Duration = Duration::from_secs(8);
 const BOUND: Duration = Duration::from_secs(20);
 
 pub(crate) async fn bound(fixture: &Fixture) {
-    let (ring, [killed, _first, _second]) = fixture.ring_with_heirs(NAME, HEIRS, OBJECTS, LEASE).await;
+    let (ring, shards) = fixture.ring_with_heirs(NAME, HEIRS, OBJECTS, LEASE).await;
     // Right after a renewal: nobody is waited for longer.
     fixture.history.until_renewed(NAME).await;
-    killed.pause();
+    shards[0].pause();
     let since = Instant::now();
     fixture.until_owned(&ring, OBJECTS, |owners| owners.keys().all(|owner| HEIRS.contains(&&**owner))).await;
     let took = since.elapsed();
