@@ -84,11 +84,14 @@ async fn create(fixture: &Fixture, pod: Option<&str>, child: &ConfigMap) -> Conf
 
 /// Two owners that different shards work on.
 async fn apart(fixture: &Fixture) -> (Website, Website) {
-    let mut all = fixture.websites().list(&ListParams::default()).await.unwrap().items.into_iter();
-    let owner = all.next().unwrap();
-    let shard = fixture.owner(&owner);
-    let other = all.find(|website| fixture.owner(website) != shard).unwrap();
-    (owner, other)
+    let apart = eventually("two objects are with different shards", DEADLINE, || async {
+        let all = fixture.websites().list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let mut owned = all.items.into_iter().filter_map(|website| Some((fixture.owner(&website)?, website)));
+        let (shard, owner) = owned.next().ok_or("none has a shard")?;
+        let (_, other) = owned.find(|(other, _)| *other != shard).ok_or("all are with one")?;
+        Ok::<_, String>((owner, other))
+    });
+    apart.await.unwrap()
 }
 
 /// What a copy of `template` may have for labels, where `shard` works on the owner of the copy.
