@@ -36,6 +36,7 @@ use crate::{
 };
 
 mod answer;
+mod asked;
 mod codec;
 mod elsewhere;
 pub(crate) mod follow;
@@ -52,8 +53,10 @@ mod room;
 mod selected;
 #[cfg(test)]
 mod tests;
+pub mod waits;
 
 use answer::{Said, respond};
+pub use asked::Asked;
 pub use elsewhere::Elsewhere;
 pub use hold::{Claim, Hold};
 pub use judged::{Judged, Judgement};
@@ -63,7 +66,8 @@ pub use lock::LockRefusal;
 use object::Object;
 pub use object::{Kind, LockName};
 use ringside_runtime::admin::Check;
-use room::{MAX_BYTES, OVERHEAD, Refused};
+use room::{MAX_BYTES, OVERHEAD, Refused, Why};
+use waits::Waits;
 
 /// An elector that was told to lead is not believed to do so for longer than this without being told again, whatever its
 /// record says.
@@ -90,6 +94,7 @@ pub struct Locks {
     /// What those may take that are not named, in bytes.
     room: usize,
     refused: Refused,
+    waits: Waits,
 }
 
 /// That the controller leads by a lock.
@@ -117,58 +122,6 @@ impl Belief {
     }
 }
 
-/// A request that may be about one of them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
-    /// Make an object of this kind in this namespace.
-    Create(Kind, String),
-    /// Read it.
-    Read(LockName),
-    /// Replace it.
-    Replace(LockName),
-    /// Change it.
-    Patch(LockName),
-    /// Delete it.
-    Delete(LockName),
-}
-
-impl Asked {
-    /// What it names.
-    pub fn name(&self) -> Option<&LockName> {
-        match self {
-            Self::Create(..) => None,
-            Self::Read(name) | Self::Replace(name) | Self::Patch(name) | Self::Delete(name) => Some(name),
-        }
-    }
-
-    /// Of what kind it is, and where.
-    fn place(&self) -> (Kind, &str) {
-        match self {
-            Self::Create(kind, namespace) => (*kind, namespace),
-            Self::Read(name) | Self::Replace(name) | Self::Patch(name) | Self::Delete(name) => {
-                (name.kind, &name.namespace)
-            }
-        }
-    }
-
-    /// Of what kind it is.
-    pub fn kind(&self) -> Kind {
-        self.place().0
-    }
-
-    /// Whether it would make one of these.
-    fn makes_any_of<'a>(&self, mut names: impl Iterator<Item = &'a LockName>) -> bool {
-        names.any(|name| self.place() == (name.kind, &name.namespace))
-    }
-
-    /// The name of an object that it is about.
-    fn named(&self, object: &Object) -> Option<LockName> {
-        let (kind, namespace) = self.place();
-        let name = object.metadata().name.clone()?;
-        Some(LockName { kind, namespace: namespace.to_owned(), name })
-    }
-}
-
 impl Locks {
     /// None learned yet, in the controller's namespace.
     pub fn new(home: String) -> Self {
@@ -182,6 +135,7 @@ impl Locks {
             kept: None,
             room: MAX_BYTES,
             refused: Refused::default(),
+            waits: Waits::default(),
         }
     }
 
@@ -201,6 +155,11 @@ impl Locks {
     #[must_use]
     pub fn with_check(self, check: Check) -> Self {
         Self { refused: Refused::new(check), ..self }
+    }
+
+    /// The locks of other elections that another replica keeps.
+    pub(crate) fn waits(&self) -> &Waits {
+        &self.waits
     }
 
     #[cfg(test)]
@@ -347,6 +306,13 @@ impl Locks {
         self.kept.iter().for_each(Kept::wait_until_written);
     }
 
+    /// The ring could not take a lock by which the controller would lead.
+    pub(crate) fn not_taken(&self, refusal: &LockRefusal) {
+        if let LockRefusal::NotHeld { name, why, forbidden: true } = refusal {
+            self.refused.add(name, Why::Forbidden(why.clone()));
+        }
+    }
+
     /// It is somebody else's: the controller is shown the real one from now on.
     pub(crate) fn forget(&self, name: &LockName) {
         self.learned.lock().remove(name);
@@ -409,7 +375,7 @@ impl Locks {
                 learned.iter().find(|(other, lock)| counts(other) && lock.is_deleted()).map(|(other, _)| other);
             let idle = learned.keys().find(|other| counts(other) && !self.is_believed(other));
             let Some(idle) = deleted.or(idle).cloned() else {
-                self.refused.add(name);
+                self.refused.add(name, Why::NoRoom);
                 return Err(LockRefusal::NoRoom { name: name.clone(), most: self.room });
             };
             learned.remove(&idle);
@@ -563,6 +529,7 @@ impl Locks {
             })
         };
         if let Some(Ok(object)) = &adopted {
+            self.refused.remove(&name);
             self.told(name, Some(object));
             self.changes.send_replace(());
         }

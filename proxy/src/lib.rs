@@ -232,7 +232,13 @@ fn shared(
 
 fn controller(config: &Config, shared: &stages::Shared, restarted: bool, health: &Health) -> controller::Controller {
     let check = health.check("controller", Probe::Note);
-    controller::Controller::new(config.controller, config.lease_duration, shared.views.clone(), restarted, check)
+    controller::Controller::new(
+        config.controller,
+        config.lease_duration,
+        (shared.views.clone(), shared.locks.waits().clone()),
+        restarted,
+        check,
+    )
 }
 
 fn live(

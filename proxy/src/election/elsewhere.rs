@@ -40,6 +40,11 @@ impl Elsewhere {
 }
 
 impl Locks {
+    /// The names that the controller's electors may have in theirs.
+    pub(crate) fn our_names<'a>(&'a self, shard: &'a str) -> impl Iterator<Item = &'a str> {
+        self.elsewhere.names(shard)
+    }
+
     /// Whether a lock of another namespace, with this holder, is the controller's.
     pub(super) fn is_own(&self, namespace: &str, holder: &str, shard: &str) -> bool {
         let is_there = |name: &LockName| name.namespace == namespace;
@@ -56,7 +61,7 @@ impl Locks {
 
 /// Whether an elector on this host calls itself so: by the name alone, or with something behind it that no name of a host has, as
 /// client-go's `_` and a UUID.
-fn is_of(holder: &str, host: &str) -> bool {
+pub(super) fn is_of(holder: &str, host: &str) -> bool {
     let is_in_a_name = |next: char| next.is_ascii_alphanumeric() || "-.".contains(next);
     holder.strip_prefix(host).is_some_and(|rest| !rest.starts_with(is_in_a_name))
 }

@@ -9,6 +9,7 @@ use crate::election::{Kept, Kind, LockName};
 
 mod elsewhere;
 mod followed;
+mod waits;
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
 

@@ -104,3 +104,21 @@ async fn an_election_elsewhere_passes_beside_one_that_is_answered_and_where_the_
         assert_eq!(lab.real.holder(&in_system()), "");
     }
 }
+
+#[tokio::test]
+async fn an_election_elsewhere_that_the_shard_may_not_hold_is_refused_and_shows_in_readiness() {
+    let (mut lab, health) = (held_by(""), Health::new());
+    let locks = Arc::new(Locks::new("ns".into()).with_check(health.check("locks", Probe::Ready)));
+    lab.shared = Shared { locks, ..lab.shared };
+    let upstream =
+        service_fn(|_: Request<Body>| async { Ok::<_, UpstreamError>(would_store(StatusCode::OK, of("me_1"))) });
+    lab.stack = BoxCloneService::new(stack(&lab.shared, upstream));
+    lab.real.refuse(Some(StatusCode::FORBIDDEN));
+    let begin = async || lab.send(write("PUT", &format!("{SYSTEM}/lock"), of("me_1"))).await.status();
+    assert_eq!(begin().await, StatusCode::FORBIDDEN);
+    let told = health.failures(Probe::Ready);
+    assert!(told[0].contains("kube-system") && told[0].contains("get, create and update"), "{told:?}");
+    lab.real.refuse(None);
+    assert_eq!(begin().await, StatusCode::OK);
+    assert!(health.failures(Probe::Ready).is_empty());
+}
