@@ -15,6 +15,7 @@ use crate::{
 };
 
 mod documents;
+mod election;
 mod live;
 mod managed;
 mod permissions;
@@ -197,6 +198,11 @@ async fn in_file(
     let mut documents = Documents::read(&text);
     let (at, mut object) = documents.workload(target.workload.as_deref())?;
     let injected = action.change(&mut object)?;
+    if let Action::Inject(_) = action
+        && let Some(refusal) = election::refusal_in_file(&text, &object)?
+    {
+        bail!(refusal);
+    }
     let permissions = match with_rbac {
         Some(with) => permissions::of_file(global, with, &documents, &object).await?,
         None => Vec::new(),

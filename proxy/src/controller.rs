@@ -1,5 +1,5 @@
 //! Whether the controller works: it watches every main resource of the ring that the API server serves, or lists each of them
-//! now and then.
+//! now and then, and does not wait for a lock that another replica keeps ([`crate::election::waits`]).
 //!
 //! The shard says so on its Lease, in its readiness and in a metric. While its controller is absent the sharder gives it nothing,
 //! and asks for what it has. A controller, a watch or a proxy that is restarted in time changes nothing.
@@ -13,7 +13,11 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::{policy::Knowledge, views::Views};
+use crate::{
+    election::waits::{Waiting, Waits},
+    policy::Knowledge,
+    views::Views,
+};
 
 #[cfg(test)]
 mod tests;
@@ -61,20 +65,27 @@ pub struct Controller {
     mode: Mode,
     lease_duration: Duration,
     views: Views,
+    waits: Waits,
     check: Check,
     state: Arc<watch::Sender<State>>,
 }
 
 impl Controller {
     /// Not judged yet; `restarted`: a proxy before this one may have said that it works.
-    pub fn new(mode: Mode, lease_duration: Duration, views: Views, restarted: bool, check: Check) -> Self {
+    pub fn new(
+        mode: Mode,
+        lease_duration: Duration,
+        (views, waits): (Views, Waits),
+        restarted: bool,
+        check: Check,
+    ) -> Self {
         check.pass();
         let state = match mode {
             Mode::Always => State::Working,
             Mode::Watching if restarted => State::Unknown,
             Mode::Watching => State::Absent { since: Instant::now(), worked: false },
         };
-        Self { mode, lease_duration, views, check, state: Arc::new(watch::Sender::new(state)) }
+        Self { mode, lease_duration, views, waits, check, state: Arc::new(watch::Sender::new(state)) }
     }
 
     /// What the Lease says; none where what stands there stays.
@@ -102,7 +113,7 @@ impl Controller {
         if self.mode == Mode::Always {
             return pending().await;
         }
-        let begins = self.views.begins();
+        let (begins, waits) = (self.views.begins(), self.waits.changed());
         let mut mains = self.mains_of(&knowledge.borrow_and_update());
         let (mut seen_since, mut stays_since) = (began, None);
         loop {
@@ -113,16 +124,19 @@ impl Controller {
             let (before, now) = (*self.state.borrow(), Instant::now());
             let is_here = |it: &&GroupResource| self.views.here_until(it, self.lease_duration) > Some(now);
             let missing: Vec<_> = mains.iter().flatten().filter(|it| !is_here(it)).collect();
-            stays_since = stays_since.or(Some(now)).filter(|_| missing.is_empty());
+            let waiting = self.waits.waiting(2 * self.lease_duration);
+            stays_since = stays_since.or(Some(now)).filter(|_| missing.is_empty() && waiting.is_none());
             // Nothing can be said of a ring that is not known.
             let (state, wake) = match &mains {
-                Some(mains) => self.next(before, now, (mains, seen_since), stays_since),
+                Some(mains) => self.next(before, now, (mains, seen_since, waiting.as_ref()), stays_since),
                 None => (before, None),
             };
-            self.tell(before, state, &missing);
+            let wake = wake.into_iter().chain(waiting.as_ref().map(|it| it.until)).min();
+            self.tell(before, state, &missing, waiting.as_ref());
             tokio::select! {
                 () = sleep_until(wake.unwrap_or(now)), if wake.is_some() || state != before => {}
                 () = begins.notified(), if state != State::Working => {}
+                () = waits.notified() => {}
                 changed = knowledge.changed() => if changed.is_err() {
                     // The proxy is ending.
                     return pending().await;
@@ -137,12 +151,13 @@ impl Controller {
         &self,
         before: State,
         now: Instant,
-        (mains, seen_since): (&BTreeSet<GroupResource>, Instant),
+        (mains, seen_since, waiting): (&BTreeSet<GroupResource>, Instant, Option<&Waiting>),
         stays_since: Option<Instant>,
     ) -> (State, Option<Instant>) {
         let tolerance = 2 * self.lease_duration;
         let expected = mains.iter().map(|it| self.views.expected_until(it, tolerance));
         let away = expected.map(|until| until.max(Some(seen_since + tolerance))).min().flatten();
+        let away = away.into_iter().chain(waiting.map(|it| it.since + tolerance)).min();
         match (before, stays_since) {
             (State::Working, _) if away.is_some_and(|away| away <= now) => {
                 (State::Absent { since: now, worked: true }, None)
@@ -168,15 +183,21 @@ impl Controller {
         Some(mains.cloned().collect())
     }
 
-    fn tell(&self, before: State, state: State, missing: &[&GroupResource]) {
+    fn tell(&self, before: State, state: State, missing: &[&GroupResource], waiting: Option<&Waiting>) {
         let resources = missing.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         match state {
-            State::Absent { .. } => self.check.fail(format!("no objects for the shard; no view of: {resources}")),
+            State::Absent { .. } => self.check.fail(match waiting {
+                Some(lock) => {
+                    format!("no objects for the shard; its controller waits for {lock}: let it elect by a Lease")
+                }
+                None => format!("no objects for the shard; no view of: {resources}"),
+            }),
             State::Unknown | State::Working => self.check.pass(),
         }
         if state != before {
             self.state.send_replace(state);
-            tracing::info!(?state, resources, "state of the controller changed: resources have no view");
+            let waits_for = waiting.map(tracing::field::display);
+            tracing::info!(?state, resources, waits_for, "state of the controller changed: resources have no view");
         }
     }
 }

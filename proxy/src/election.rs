@@ -1,7 +1,8 @@
 //! The controller's election, answered from memory: every shard's controller is the leader of its own share.
 //!
 //! The lock, a Lease or a ConfigMap of the controller's namespace or of one that is named ([`Kind`]), is learned from
-//! what a controller writes. A Lease is one if it has a holder, an `acquireTime` and `leaseTransitions` (client-go,
+//! what a controller writes. Unless one is named so is a Lease of another namespace whose holder names this pod, if the
+//! controller leads by no lock elsewhere (`elsewhere`). A Lease is one if it has a holder, an `acquireTime` and `leaseTransitions` (client-go,
 //! fabric8 and others write all three; node heartbeats and the like don't) and is no shard's; a ConfigMap, if it has an
 //! annotation with a record that names a holder. Where a flag names the lock its holder is enough, for electors that
 //! leave out the rest. Until such a write comes, reads pass through, so that the controller sees an old, unsharded leader
@@ -35,7 +36,9 @@ use crate::{
 };
 
 mod answer;
+mod asked;
 mod codec;
+mod elsewhere;
 pub(crate) mod follow;
 pub mod hold;
 mod judged;
@@ -50,8 +53,11 @@ mod room;
 mod selected;
 #[cfg(test)]
 mod tests;
+pub mod waits;
 
 use answer::{Said, respond};
+pub use asked::Asked;
+pub use elsewhere::Elsewhere;
 pub use hold::{Claim, Hold};
 pub use judged::{Judged, Judgement};
 pub(crate) use kept::Kept;
@@ -60,7 +66,8 @@ pub use lock::LockRefusal;
 use object::Object;
 pub use object::{Kind, LockName};
 use ringside_runtime::admin::Check;
-use room::{MAX_BYTES, OVERHEAD, Refused};
+use room::{MAX_BYTES, OVERHEAD, Refused, Why};
+use waits::Waits;
 
 /// An elector that was told to lead is not believed to do so for longer than this without being told again, whatever its
 /// record says.
@@ -69,10 +76,12 @@ const MAX_BELIEF: Duration = Duration::from_hours(1);
 /// any more: no elector looks at the time before it acts. For so long it is reckoned with.
 const STANDSTILL: Duration = Duration::from_mins(10);
 
-/// The locks that are answered here, all in one namespace.
+/// The locks that are answered here.
 #[derive(Debug)]
 pub struct Locks {
-    namespace: String,
+    /// The namespace in which each record of an election is a lock.
+    home: String,
+    elsewhere: Elsewhere,
     /// The names of those that need not show what they are.
     named: BTreeSet<String>,
     learned: Mutex<HashMap<LockName, Lock>>,
@@ -85,6 +94,7 @@ pub struct Locks {
     /// What those may take that are not named, in bytes.
     room: usize,
     refused: Refused,
+    waits: Waits,
 }
 
 /// That the controller leads by a lock.
@@ -112,44 +122,12 @@ impl Belief {
     }
 }
 
-/// A request that may be about one of them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
-    /// Make an object of this kind.
-    Create(Kind),
-    /// Read it.
-    Read(LockName),
-    /// Replace it.
-    Replace(LockName),
-    /// Change it.
-    Patch(LockName),
-    /// Delete it.
-    Delete(LockName),
-}
-
-impl Asked {
-    /// What it names.
-    pub fn name(&self) -> Option<&LockName> {
-        match self {
-            Self::Create(_) => None,
-            Self::Read(name) | Self::Replace(name) | Self::Patch(name) | Self::Delete(name) => Some(name),
-        }
-    }
-
-    /// Of what kind it is.
-    pub fn kind(&self) -> Kind {
-        match self {
-            Self::Create(kind) => *kind,
-            Self::Read(name) | Self::Replace(name) | Self::Patch(name) | Self::Delete(name) => name.kind,
-        }
-    }
-}
-
 impl Locks {
     /// None learned yet, in the controller's namespace.
-    pub fn new(namespace: String) -> Self {
+    pub fn new(home: String) -> Self {
         Self {
-            namespace,
+            home,
+            elsewhere: Elsewhere::default(),
             named: BTreeSet::new(),
             learned: Mutex::default(),
             changes: watch::Sender::default(),
@@ -157,19 +135,31 @@ impl Locks {
             kept: None,
             room: MAX_BYTES,
             refused: Refused::default(),
+            waits: Waits::default(),
         }
     }
 
     /// With what a proxy before this one has told a controller that may run still.
-    pub(crate) fn kept_in(namespace: String, kept: Kept) -> Self {
-        let believed = kept.read().into_iter().map(|(name, lasts)| (name, Belief::new(lasts))).collect();
-        Self { believed: Mutex::new(believed), kept: Some(kept), ..Self::new(namespace) }
+    pub(crate) fn kept_in(home: String, kept: Kept) -> Self {
+        let believed = kept.read(&home).into_iter().map(|(name, lasts)| (name, Belief::new(lasts))).collect();
+        Self { believed: Mutex::new(believed), kept: Some(kept), ..Self::new(home) }
+    }
+
+    /// Whether, and by which holders, locks of other namespaces are learned.
+    #[must_use]
+    pub fn with_elsewhere(self, elsewhere: Elsewhere) -> Self {
+        Self { elsewhere, ..self }
     }
 
     /// With a check that fails while a lock finds no room.
     #[must_use]
     pub fn with_check(self, check: Check) -> Self {
         Self { refused: Refused::new(check), ..self }
+    }
+
+    /// The locks of other elections that another replica keeps.
+    pub(crate) fn waits(&self) -> &Waits {
+        &self.waits
     }
 
     #[cfg(test)]
@@ -190,44 +180,52 @@ impl Locks {
 
     /// What a request asks, if it may be for us to answer.
     pub fn concerns(&self, info: &RequestInfo) -> Option<Asked> {
-        let (kind, resource) = self.is_of_locks(info)?;
-        match (info.verb, resource.name.clone().map(|name| LockName { kind, name })) {
-            (Verb::Create, None) => Some(Asked::Create(kind)),
-            (Verb::Update, Some(name)) => Some(Asked::Replace(name)),
-            (Verb::Patch, Some(name)) => Some(Asked::Patch(name)),
-            (Verb::Get, Some(name)) => Some(Asked::Read(name)),
-            (Verb::Delete, Some(name)) => Some(Asked::Delete(name)),
+        let (kind, namespace, resource) = self.is_of_locks(info)?;
+        let namespace = namespace.to_owned();
+        let Some(name) = resource.name.clone() else {
+            return (info.verb == Verb::Create).then_some(Asked::Create(kind, namespace));
+        };
+        let name = LockName { kind, namespace, name };
+        match info.verb {
+            Verb::Update => Some(Asked::Replace(name)),
+            Verb::Patch => Some(Asked::Patch(name)),
+            Verb::Get => Some(Asked::Read(name)),
+            Verb::Delete => Some(Asked::Delete(name)),
             _ => None,
         }
     }
 
     /// A field selector that leaves the locks out of a deletion of many objects, if there may be any among those.
     pub(crate) fn spared(&self, info: &RequestInfo) -> Option<String> {
-        let (kind, _) = self.is_of_locks(info).filter(|_| info.verb == Verb::DeleteCollection)?;
+        let (kind, namespace, _) = self.is_of_locks(info).filter(|_| info.verb == Verb::DeleteCollection)?;
         let (learned, believed) = (self.learned.lock(), self.believed.lock());
-        let locks = learned.keys().chain(believed.keys()).filter(|lock| lock.kind == kind);
+        let is_among = |lock: &&LockName| (lock.kind, &*lock.namespace) == (kind, namespace);
+        let locks = learned.keys().chain(believed.keys()).filter(is_among);
         // A ConfigMap of such a name is a lock only by its record.
-        let named = self.named.iter().filter(|_| kind == Kind::Lease);
+        let named = self.named.iter().filter(|_| kind == Kind::Lease && namespace == self.home);
         let names: BTreeSet<&str> = locks.map(|lock| &lock.name).chain(named).map(String::as_str).collect();
         let terms: Vec<_> = names.into_iter().map(|name| format!("metadata.name!={name}")).collect();
         (!terms.is_empty()).then(|| terms.join(","))
     }
 
-    /// What a request is about, if it may be locks.
-    fn is_of_locks<'a>(&self, info: &'a RequestInfo) -> Option<(Kind, &'a Resource)> {
-        let resource = info.resource.as_ref()?;
-        let here = resource.namespace.as_deref() == Some(&self.namespace) && resource.subresource.is_none();
-        Kind::of(&resource.kind).filter(|_| here).map(|kind| (kind, resource))
+    /// What a request is about, if it may be locks: their kind and namespace, and the resource.
+    fn is_of_locks<'a>(&self, info: &'a RequestInfo) -> Option<(Kind, &'a str, &'a Resource)> {
+        let resource = info.resource.as_ref().filter(|resource| resource.subresource.is_none())?;
+        let (kind, namespace) = (Kind::of(&resource.kind)?, resource.namespace.as_deref()?);
+        let may_be = namespace == self.home || self.elsewhere.may_have(kind);
+        may_be.then_some((kind, namespace, resource))
     }
 
     fn is_named(&self, name: &LockName) -> bool {
-        self.named.contains(&name.name)
+        name.namespace == self.home && self.named.contains(&name.name)
     }
 
     /// Whether an object is an election's lock, held by somebody. One that is named need show no more than that.
-    fn is_election(&self, object: &Object, shard: &str) -> bool {
-        let is_named = || object.name().is_some_and(|name| self.is_named(&name));
-        object.holder().is_some() && !object.is_of_a_shard(shard) && (object.is_record() || is_named())
+    fn is_election(&self, asked: &Asked, object: &Object, shard: &str) -> bool {
+        let Some(holder) = object.holder().filter(|_| !object.is_of_a_shard(shard)) else { return false };
+        let is_named = || asked.named(object).is_some_and(|name| self.is_named(&name));
+        let (_, namespace) = asked.place();
+        (object.is_record() || is_named()) && (namespace == self.home || self.is_own(namespace, &holder, shard))
     }
 
     /// Whether it is known as a lock.
@@ -308,6 +306,13 @@ impl Locks {
         self.kept.iter().for_each(Kept::wait_until_written);
     }
 
+    /// The ring could not take a lock by which the controller would lead.
+    pub(crate) fn not_taken(&self, refusal: &LockRefusal) {
+        if let LockRefusal::NotHeld { name, why, forbidden: true } = refusal {
+            self.refused.add(name, Why::Forbidden(why.clone()));
+        }
+    }
+
     /// It is somebody else's: the controller is shown the real one from now on.
     pub(crate) fn forget(&self, name: &LockName) {
         self.learned.lock().remove(name);
@@ -323,10 +328,10 @@ impl Locks {
         let learned = self.learned.lock();
         let (name, object) = match asked {
             Asked::Read(_) | Asked::Delete(_) => return None,
-            Asked::Create(kind) if !learned.keys().any(|name| name.kind == *kind) => return None,
-            Asked::Create(kind) => {
+            Asked::Create(..) if !asked.makes_any_of(learned.keys()) => return None,
+            Asked::Create(kind, _) => {
                 let object = codec::decode(*kind, &parts.headers, body)?;
-                let name = object.name()?;
+                let name = asked.named(&object)?;
                 learned.get(&name).filter(|lock| lock.is_deleted())?;
                 (name, object)
             }
@@ -370,7 +375,7 @@ impl Locks {
                 learned.iter().find(|(other, lock)| counts(other) && lock.is_deleted()).map(|(other, _)| other);
             let idle = learned.keys().find(|other| counts(other) && !self.is_believed(other));
             let Some(idle) = deleted.or(idle).cloned() else {
-                self.refused.add(name);
+                self.refused.add(name, Why::NoRoom);
                 return Err(LockRefusal::NoRoom { name: name.clone(), most: self.room });
             };
             learned.remove(&idle);
@@ -437,13 +442,13 @@ impl Locks {
             }
             // Nothing is decoded of what is about something else.
             Asked::Replace(name) | Asked::Patch(name) if !learned.contains_key(name) => return None,
-            Asked::Create(kind) if !learned.keys().any(|name| name.kind == *kind) => return None,
+            Asked::Create(..) if !asked.makes_any_of(learned.keys()) => return None,
             write => {
                 let (name, write) = match write {
                     Asked::Patch(name) => (name.clone(), None),
                     _ => {
                         let object = codec::decode(write.kind(), &parts.headers, body)?;
-                        (object.name()?, Some(object))
+                        (asked.named(&object)?, Some(object))
                     }
                 };
                 // A patch may add as much as it has.
@@ -454,11 +459,9 @@ impl Locks {
                 }
                 let lock = learned.get_mut(&name)?;
                 let written = match (asked, write) {
-                    (Asked::Create(_), Some(object)) => {
-                        lock.create(object, &self.namespace, now).map(|it| (StatusCode::CREATED, it))
-                    }
+                    (Asked::Create(..), Some(object)) => lock.create(object, now).map(|it| (StatusCode::CREATED, it)),
                     (_, Some(object)) => lock.replace(object, now).map(|it| (StatusCode::OK, it)),
-                    (_, None) => lock.patch(&parts.headers, body, &self.namespace, now),
+                    (_, None) => lock.patch(&parts.headers, body, now),
                 };
                 written.map(|(code, object)| {
                     self.told(lock.name().clone(), Some(&object));
@@ -481,10 +484,14 @@ impl Locks {
         match asked {
             Asked::Read(_) | Asked::Delete(_) => false,
             _ if !kind.may_be_in(body) => false,
-            Asked::Create(_) | Asked::Replace(_) => {
-                codec::decode(kind, &parts.headers, body).is_some_and(|object| self.is_election(&object, shard))
+            Asked::Create(..) | Asked::Replace(_) => {
+                codec::decode(kind, &parts.headers, body).is_some_and(|object| self.is_election(asked, &object, shard))
             }
-            Asked::Patch(_) => !is_compressed(&parts.headers) && patch::touches_record(kind, body),
+            Asked::Patch(name) => {
+                !is_compressed(&parts.headers)
+                    && patch::touches_record(kind, body)
+                    && self.may_name_us(name, body, shard)
+            }
         }
     }
 
@@ -497,7 +504,7 @@ impl Locks {
                     && codec::decode(name.kind, &parts.headers, body).is_some_and(|object| object.holder().is_none())
             }
             // Of a patch the dry run tells.
-            Asked::Create(_) | Asked::Read(_) | Asked::Patch(_) => false,
+            Asked::Create(..) | Asked::Read(_) | Asked::Patch(_) => false,
         }
     }
 
@@ -522,6 +529,7 @@ impl Locks {
             })
         };
         if let Some(Ok(object)) = &adopted {
+            self.refused.remove(&name);
             self.told(name, Some(object));
             self.changes.send_replace(());
         }
@@ -541,6 +549,7 @@ fn learn(
 ) -> Result<Object, LockRefusal> {
     tracing::info!(
         lock = %name,
+        namespace = name.namespace,
         holder = object.holder(),
         "the controller's election is by this: it is answered here from now on"
     );

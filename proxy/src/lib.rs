@@ -199,9 +199,13 @@ fn shared(
 ) -> stages::Shared {
     let ring = &config.ring;
     let locks = election::Locks::kept_in(namespace.to_owned(), kept).with_named(config.election_locks.clone());
-    let locks = locks.with_check(locks_check);
+    let elsewhere = match &config.election_namespace {
+        Some(_) => election::Elsewhere::Nowhere,
+        None => election::Elsewhere::NamingUs(config.hostname.clone()),
+    };
+    let locks = locks.with_check(locks_check).with_elsewhere(elsewhere);
     let peerings = Arc::new(peering::Peerings::new(ring));
-    let hold = election::Hold::new(lease_client.clone(), namespace.to_owned(), ring, clock.clone());
+    let hold = election::Hold::new(lease_client.clone(), ring, clock.clone());
     let presence = Arc::new(peering::Presence::new(lease_client, peerings.ring().to_owned()));
     stages::Shared {
         peerings,
@@ -229,7 +233,13 @@ fn shared(
 
 fn controller(config: &Config, shared: &stages::Shared, restarted: bool, health: &Health) -> controller::Controller {
     let check = health.check("controller", Probe::Note);
-    controller::Controller::new(config.controller, config.lease_duration, shared.views.clone(), restarted, check)
+    controller::Controller::new(
+        config.controller,
+        config.lease_duration,
+        (shared.views.clone(), shared.locks.waits().clone()),
+        restarted,
+        check,
+    )
 }
 
 fn live(

@@ -339,7 +339,7 @@ mod tests {
             (Kind::Lease, json!({"name": "lock", "group": "coordination.k8s.io", "kind": "leases"})),
             (Kind::ConfigMap, json!({"name": "lock", "kind": "configmaps"})),
         ] {
-            let name = LockName { kind, name: "lock".to_owned() };
+            let name = LockName { kind, namespace: "ns".to_owned(), name: "lock".to_owned() };
             let response = Refusal::Lock(LockRefusal::Conflict(name)).into_response(Encoding::Json);
             let status: serde_json::Value = serde_json::from_slice(&body(response).await).unwrap();
             assert_eq!(status["details"], details, "{status}");

@@ -112,6 +112,13 @@ pub fn evaluate(rules: &Rules, subject: &Subject, accepted: &[String]) -> Vec<Fi
     findings
 }
 
+/// Judges a subject by one rule: what keeps the controller from being shared.
+#[must_use]
+pub fn unfit_by(rules: &Rules, id: &str, subject: &Subject) -> Option<Finding> {
+    let finding = judge(rules, rules.get(id)?, subject, false)?;
+    (finding.mark == Mark::Unfit).then_some(finding)
+}
+
 /// Whether a controller with these findings can be shared.
 #[must_use]
 pub fn is_fit(findings: &[Finding]) -> bool {

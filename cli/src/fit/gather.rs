@@ -52,6 +52,15 @@ pub async fn gather(client: &Client, namespace: &str, name: &str) -> anyhow::Res
     Ok(subject)
 }
 
+/// Looks at what shows where a controller elects its leader: its Deployment, its rights, and the locks that its pods hold.
+pub async fn gather_election(client: &Client, deployment: Deployment) -> Subject {
+    let mut subject = Subject { deployment, live: true, ..Subject::default() };
+    let mut reader = Reader { client: client.clone(), unseen: Vec::new() };
+    subject.grants = reader.roles().await.of(subject.namespace(), &account(&subject.deployment));
+    subject.locks = reader.locks(&subject).await;
+    subject
+}
+
 /// Reads lists, and notes what it may not read.
 struct Reader {
     client: Client,

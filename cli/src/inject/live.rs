@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    Action, DryRun, Target, WithRbac, WorkloadKind, lines,
+    Action, DryRun, Target, WithRbac, WorkloadKind, election, lines,
     managed::Managed,
     permissions::{self, FIELD_MANAGER},
 };
@@ -73,7 +73,12 @@ pub(super) async fn act(
             }
             None => Vec::new(),
         };
-        let refused = Managed::of(&before).filter(|_| !target.force).map(|managed| managed.warning());
+        let elsewhere = match action {
+            Action::Inject(_) => election::refusal_in_cluster(&cluster.client, &after).await?,
+            Action::Uninject => None,
+        };
+        let managed = Managed::of(&before).filter(|_| !target.force).map(|managed| managed.warning());
+        let refused = elsewhere.or(managed);
         let result = match (&refused, target.dry_run) {
             (Some(_), _) => format!("{workload} was not changed"),
             (None, DryRun::Client) => format!("{workload} was not changed (dry run)"),

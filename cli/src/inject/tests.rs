@@ -161,6 +161,25 @@ async fn options_of_the_proxy_are_its_arguments() {
     assert!(wrong.to_string().contains("--drain-grace"), "{wrong}");
 }
 
+#[tokio::test]
+async fn controller_that_elects_elsewhere_gets_no_sidecar_that_is_not_told_so() {
+    let elects = |option: &str| WORKLOAD.replace(r#""--yes=on""#, &format!("{option:?}"));
+    let cert_manager = WORKLOAD.replace(
+        "- name: manager\n",
+        "- name: manager\n        image: quay.io/jetstack/cert-manager-controller:v1.20.0\n",
+    );
+    for text in [elects("--leader-election-namespace=kube-system"), cert_manager] {
+        for more in [&[][..], &["--dry-run"]] {
+            let refused = inject_file(path(&file(&text)), more).await.unwrap_err().to_string();
+            assert!(refused.contains("R02") && refused.contains("`--election-namespace`"), "{refused}");
+        }
+        let told = inject_file(path(&file(&text)), &["--election-namespace=kube-system"]).await.unwrap();
+        assert!(told.contains("--election-namespace=kube-system"), "{told}");
+    }
+    let at_home = inject_file(path(&file(&elects("--leader-election-namespace=web"))), &[]).await;
+    assert!(at_home.is_ok(), "{at_home:?}");
+}
+
 #[test]
 fn ports_are_two_different_ones() {
     assert_eq!(parse_ports("7443,7444"), Ok(Ports { listen: 7443, admin: 7444 }));

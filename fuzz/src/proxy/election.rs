@@ -39,8 +39,8 @@ pub fn run(input: &[u8]) {
     let parts = head(content_type);
     let kinds = [(Kind::Lease, LEASE), (Kind::ConfigMap, CONFIG_MAP)];
     let (kind, record) = kinds[usize::from(*asked / 3) % kinds.len()];
-    let name = LockName { kind, name: "lock".into() };
-    let writes = [Asked::Create(kind), Asked::Replace(name.clone()), Asked::Patch(name.clone())];
+    let name = LockName { kind, namespace: "ns".into(), name: "lock".into() };
+    let writes = [Asked::Create(kind, "ns".into()), Asked::Replace(name.clone()), Asked::Patch(name.clone())];
     let asked = &writes[usize::from(*asked) % writes.len()];
     let (first, second) = (Bytes::copy_from_slice(first), Bytes::copy_from_slice(second));
     // Nothing is known, so nothing is answered.

@@ -34,6 +34,7 @@ fn ring(mains: &[&str]) -> Knowledge {
 struct Scene {
     controller: Controller,
     views: Views,
+    waits: Waits,
     health: Health,
     ring: watch::Sender<Knowledge>,
 }
@@ -42,9 +43,9 @@ impl Scene {
     fn new(mode: Mode, restarted: bool) -> Self {
         let (views, health, ring_known) = (Views::new(), Health::new(), policy::channel());
         ring_known.send_replace(ring(&["as", "bs"]));
-        let controller =
-            Controller::new(mode, LEASE, views.clone(), restarted, health.check("controller", Probe::Note));
-        Self { controller, views, health, ring: ring_known }
+        let (waits, check) = (Waits::default(), health.check("controller", Probe::Note));
+        let controller = Controller::new(mode, LEASE, (views.clone(), waits.clone()), restarted, check);
+        Self { controller, views, waits, health, ring: ring_known }
     }
 
     /// Lets so much time pass.
@@ -282,4 +283,54 @@ async fn of_an_unknown_ring_nothing_is_said() {
     scene.ring.send_replace(Knowledge::Unknown("it was deleted".to_owned()));
     scene.during(10 * LEASE).await;
     assert_eq!(scene.said(), Some("working"));
+}
+
+/// It watches before it leads, by a lock that is not answered here.
+#[tokio::test(start_paused = true)]
+async fn controller_that_waits_for_a_lock_of_another_is_absent() {
+    let scene = Scene::new(Mode::Watching, false);
+    let reads = async |holder: &str, times: u32| {
+        for _ in 0..times {
+            scene.waits.saw("endpoints ns/lock", holder, false, &["me"]);
+            sleep(2 * MOMENT).await;
+        }
+    };
+    let story = async {
+        let _views = (scene.watch("as"), scene.watch("bs"));
+        sleep(MOMENT).await;
+        assert_eq!(scene.said(), Some("working"));
+        reads("other_1", 14).await;
+        assert_eq!(scene.said(), Some("working"), "a lead may change");
+        reads("other_1", 2).await;
+        assert_eq!(scene.said(), Some("absent"));
+        let told = scene.health.failures(Probe::Note);
+        assert!(told[0].contains("waits for endpoints ns/lock, which other_1 holds"), "{told:?}");
+        reads("me_1", 1).await;
+        assert_eq!(scene.said(), Some("absent"), "it has to stay");
+        reads("me_1", 15).await;
+        assert_eq!(scene.said(), Some("working"));
+        assert!(scene.health.failures(Probe::Note).is_empty());
+    };
+    tokio::select! {
+        never = scene.controller.judge(Instant::now(), scene.ring.subscribe()) => match never {},
+        () = story => {}
+    }
+    // One that waits from the beginning on never counts as working.
+    let scene = Scene::new(Mode::Watching, false);
+    let story = async {
+        for _ in 0..2 {
+            scene.waits.saw("endpoints ns/lock", "other_1", false, &["me"]);
+            sleep(MOMENT).await;
+        }
+        let _views = (scene.watch("as"), scene.watch("bs"));
+        sleep(20 * MOMENT).await;
+        assert_eq!(scene.said(), Some("absent"));
+        // It asks no more: nobody knows what it elects by.
+        sleep(3 * LEASE).await;
+        assert_eq!(scene.said(), Some("working"));
+    };
+    tokio::select! {
+        never = scene.controller.judge(Instant::now(), scene.ring.subscribe()) => match never {},
+        () = story => {}
+    }
 }

@@ -16,7 +16,6 @@ use tokio::{
     sync::watch,
     time::{Interval, MissedTickBehavior, interval},
 };
-use tokio_util::sync::CancellationToken;
 
 use super::{
     LockName, Locks,
@@ -82,19 +81,19 @@ impl Wish {
     }
 }
 
-/// The answer to a watch, until `closing` says that the proxy ends.
+/// The answer to a watch, until `end`.
 pub(crate) fn follow(
     locks: Arc<Locks>,
     name: LockName,
     wish: Wish,
     headers: &HeaderMap,
-    closing: CancellationToken,
+    end: impl Future<Output = ()> + Send + 'static,
 ) -> Response<Body> {
     let encoding = Encoding::negotiated(headers);
     let end = async move {
         tokio::select! {
             () = tokio::time::sleep(wish.lasts) => {}
-            () = closing.cancelled() => {}
+            () = end => {}
         }
     };
     let events = Follower::begin(locks, name, wish, encoding).events().take_until(end);
@@ -156,6 +155,7 @@ impl Follower {
                 None => Some((expired(follower.encoding), None)),
             }
         })
+        .fuse()
     }
 
     /// What there is to say next; `None` when nobody can say it.

@@ -44,7 +44,6 @@ const ATTEMPTS: usize = 5;
 /// The ring's hold on the locks.
 pub struct Hold {
     client: Client,
-    namespace: String,
     holder: String,
     standings: Mutex<HashMap<LockName, Standing>>,
     /// Those that somebody else was shortly ago found to hold.
@@ -91,12 +90,10 @@ enum Holder {
 }
 
 impl Hold {
-    /// On the locks of the controller's namespace, for a ring; none yet. By a client whose requests wait behind nothing, as it
-    /// is with Leases.
-    pub fn new(client: Client, namespace: String, ring: &RingName, clock: SharedClock) -> Self {
+    /// For a ring; none yet. By a client whose requests wait behind nothing, as it is with Leases.
+    pub fn new(client: Client, ring: &RingName, clock: SharedClock) -> Self {
         Self {
             client,
-            namespace,
             holder: format!("ringside-{ring}"),
             standings: Mutex::default(),
             lost: Mutex::default(),
@@ -159,7 +156,7 @@ impl Hold {
 
     /// The lock as it is, if the API server says so in time.
     async fn read(&self, name: &LockName) -> Result<Option<DynamicObject>, LockRefusal> {
-        let locks = self.locks(name.kind);
+        let locks = self.locks(name);
         let read = timeout(PATIENCE, locks.get_opt(&name.name)).await.map_err(|_| late(name))?;
         read.map_err(|error| refused(name, &error))
     }
@@ -197,7 +194,7 @@ impl Hold {
     }
 
     async fn try_to_write(&self, name: &LockName, claim: &Claim, read: Option<Read>) -> Result<(), LockRefusal> {
-        let locks = self.locks(name.kind);
+        let locks = self.locks(name);
         let asked = read.as_ref().map_or_else(|| self.clock.now(), |(asked, _)| *asked);
         let (mut read, mut overtaken) = (read.map(|(_, read)| read), None);
         for _ in 0..ATTEMPTS {
@@ -232,7 +229,7 @@ impl Hold {
                 Ok(written) => {
                     self.seen(name, (sent, true), &written, claim.lasts());
                     if !matches!(holder, Holder::Ring) {
-                        tracing::info!(lock = %name, holder = self.holder, "acquired the real lock of the controller's election");
+                        tracing::info!(lock = %name, namespace = name.namespace, holder = self.holder, "acquired the real lock of the controller's election");
                     }
                     return Ok(());
                 }
@@ -269,8 +266,8 @@ impl Hold {
         standings.insert(name.clone(), standing);
     }
 
-    fn locks(&self, kind: Kind) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), &self.namespace, &api(kind))
+    fn locks(&self, of: &LockName) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), &of.namespace, &api(of.kind))
     }
 
     fn holder_of(&self, kind: Kind, real: &DynamicObject) -> Holder {

@@ -45,9 +45,9 @@ impl Locks {
         shard: &str,
     ) -> Result<Judgement, LockRefusal> {
         let object = codec::decode(asked.kind(), tried.headers(), tried.body()).ok_or(LockRefusal::Answer)?;
-        Ok(match object.name() {
+        Ok(match asked.named(&object) {
             _ if object.holder().is_none() => Judgement::Frees,
-            Some(name) if self.is_election(&object, shard) => {
+            Some(name) if self.is_election(asked, &object, shard) => {
                 if !names_holder(asked, body) {
                     return Ok(Judgement::Renews(name));
                 }

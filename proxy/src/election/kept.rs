@@ -19,6 +19,9 @@ const FILE: &str = "leads";
 #[derive(Debug, Serialize, Deserialize)]
 struct Lead {
     config_map: bool,
+    /// None in what an older proxy wrote: that of the elections then.
+    #[serde(default)]
+    namespace: Option<String>,
     name: String,
     seconds: f64,
 }
@@ -28,16 +31,17 @@ impl Kept {
         Self(folder)
     }
 
-    /// What was kept, and for how long each is believed.
-    pub(super) fn read(&self) -> Vec<(LockName, Duration)> {
+    /// What was kept, and for how long each is believed. Those that name no namespace are in this one.
+    pub(super) fn read(&self, home: &str) -> Vec<(LockName, Duration)> {
         let Some(text) = self.0.kept(FILE) else { return Vec::new() };
         let leads: Vec<Lead> = serde_json::from_str(&text).unwrap_or_else(|error| {
             tracing::warn!(%error, "can't read which locks the controller leads by");
             Vec::new()
         });
-        let known = leads.into_iter().filter_map(|Lead { config_map, name, seconds }| {
+        let known = leads.into_iter().filter_map(|Lead { config_map, namespace, name, seconds }| {
             let kind = if config_map { Kind::ConfigMap } else { Kind::Lease };
-            Some((LockName { kind, name }, Duration::try_from_secs_f64(seconds).ok()?.min(MAX_BELIEF)))
+            let namespace = namespace.unwrap_or_else(|| home.to_owned());
+            Some((LockName { kind, namespace, name }, Duration::try_from_secs_f64(seconds).ok()?.min(MAX_BELIEF)))
         });
         known.collect()
     }
@@ -47,6 +51,7 @@ impl Kept {
         let leads: Vec<_> = leads
             .map(|(name, lasts)| Lead {
                 config_map: name.kind == Kind::ConfigMap,
+                namespace: Some(name.namespace.clone()),
                 name: name.name.clone(),
                 seconds: lasts.as_secs_f64(),
             })

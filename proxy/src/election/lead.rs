@@ -53,13 +53,6 @@ impl Lead {
     }
 }
 
-#[cfg(test)]
-impl Lead {
-    pub(crate) fn doubt(&self) {
-        self.over.cancel();
-    }
-}
-
 impl fmt::Debug for Lead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lead").field("state", &self.state).finish_non_exhaustive()

@@ -186,12 +186,7 @@ impl Lock {
         self.object.clone().ok_or_else(|| LockRefusal::NotFound(self.name.clone()))
     }
 
-    pub(super) fn create(
-        &mut self,
-        mut object: Object,
-        namespace: &str,
-        now: Timestamp,
-    ) -> Result<Object, LockRefusal> {
+    pub(super) fn create(&mut self, mut object: Object, now: Timestamp) -> Result<Object, LockRefusal> {
         if !self.is_deleted() {
             return Err(LockRefusal::AlreadyExists(self.name.clone()));
         }
@@ -199,7 +194,7 @@ impl Lock {
         // Another object.
         metadata.uid = None;
         // The path says it, so a client need not.
-        metadata.namespace.get_or_insert_with(|| namespace.to_owned());
+        metadata.namespace.get_or_insert_with(|| self.name.namespace.clone());
         Ok(self.store(object, now))
     }
 
@@ -235,12 +230,11 @@ impl Lock {
         &mut self,
         headers: &HeaderMap,
         body: &[u8],
-        namespace: &str,
         now: Timestamp,
     ) -> Result<(StatusCode, Object), LockRefusal> {
         let object = self.patched(headers, body)?;
         if self.is_deleted() {
-            return self.create(object, namespace, now).map(|object| (StatusCode::CREATED, object));
+            return self.create(object, now).map(|object| (StatusCode::CREATED, object));
         }
         self.replace(object, now).map(|object| (StatusCode::OK, object))
     }

@@ -29,11 +29,13 @@ pub enum Kind {
     ConfigMap,
 }
 
-/// A lock's kind and name; all are in one namespace.
+/// A lock's kind, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LockName {
     /// The kind.
     pub kind: Kind,
+    /// The namespace.
+    pub namespace: String,
     /// The name.
     pub name: String,
 }
@@ -134,11 +136,6 @@ impl Object {
             Self::Lease(lease) => &mut lease.metadata,
             Self::ConfigMap(map) => &mut map.metadata,
         }
-    }
-
-    /// Its name, if it has one.
-    pub(super) fn name(&self) -> Option<LockName> {
-        self.metadata().name.clone().map(|name| LockName { kind: self.kind(), name })
     }
 
     /// The object in JSON.

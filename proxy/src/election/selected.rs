@@ -17,14 +17,15 @@ use crate::{
 impl Locks {
     /// The one object that a list or a watch is of.
     pub(crate) fn selected(&self, info: &RequestInfo) -> Option<LockName> {
-        let (kind, resource) = self.is_of_locks(info)?;
+        let (kind, namespace, resource) = self.is_of_locks(info)?;
         let by_labels = info.query.first("labelSelector").is_some_and(|selector| !selector.is_empty());
         if by_labels || !matches!(info.verb, Verb::List | Verb::Watch) {
             return None;
         }
         let fields = info.query.first("fieldSelector").unwrap_or_default();
         let fields = Fields::parse(fields).named(resource.name.as_deref());
-        Some(LockName { kind, name: fields.only(&self.namespace)?.to_owned() })
+        let name = fields.only(namespace)?.to_owned();
+        Some(LockName { kind, namespace: namespace.to_owned(), name })
     }
 
     /// Answers a list of what is known as a lock; `None` if it is not.

@@ -70,7 +70,15 @@ fn content(object: &Object) -> serde_json::Value {
 }
 
 fn lock(kind: Kind, name: &str) -> LockName {
-    LockName { kind, name: name.to_owned() }
+    LockName { kind, namespace: "ns".to_owned(), name: name.to_owned() }
+}
+
+fn name_of(object: &Object) -> LockName {
+    lock(object.kind(), object.metadata().name.as_deref().unwrap())
+}
+
+fn making(kind: Kind) -> Asked {
+    Asked::Create(kind, "ns".to_owned())
 }
 
 /// Of Leases, as most tests use them.
@@ -147,7 +155,7 @@ impl Server {
 
     fn tried(&self, asked: &Asked, parts: &Parts, body: &Bytes, stored: &Object) -> Answered {
         let accept = parts.headers[header::ACCEPT].to_str().unwrap();
-        let code = if matches!(asked, Asked::Create(_)) { 201 } else { 200 };
+        let code = if matches!(asked, Asked::Create(..)) { 201 } else { 200 };
         let tried = Response::builder().status(code).header(header::CONTENT_TYPE, accept);
         let tried = tried.body(codec::encode(stored, encoding(accept))).unwrap();
         let answer = match self.0.judge(asked, body, &tried, "shard-a") {
@@ -177,7 +185,7 @@ fn named(lock: &LockName, verb: Verb) -> RequestInfo {
 
 fn an_election(kind: Kind, media_type: &str) {
     let (server, name, record) = (Server::new(), lock(kind, "lock"), |holder| record(kind, "lock", holder));
-    let (create, replace, read) = (Asked::Create(kind), Asked::Replace(name.clone()), Asked::Read(name.clone()));
+    let (create, replace, read) = (making(kind), Asked::Replace(name.clone()), Asked::Read(name.clone()));
     let get = named(&name, Verb::Get);
     assert!(!server.0.knows(&name), "until it is learned, reads are the API server's");
     let (code, created) = server.ask(&create, media_type, &record("a_1")).unwrap().unwrap();
@@ -237,15 +245,14 @@ fn what_is_no_election_is_the_api_servers() {
     let with = |record: &str| annotated(Some([(RECORD.to_owned(), record.to_owned())].into()));
     let maps = [annotated(None), with(""), with("{}"), with("a_1"), record(Kind::ConfigMap, "free", "")];
     for object in leases.into_iter().chain(maps) {
-        for asked in [Asked::Create(object.kind()), Asked::Replace(object.name().unwrap())] {
+        for asked in [making(object.kind()), Asked::Replace(name_of(&object))] {
             for media_type in [JSON, PROTOBUF] {
                 assert_eq!(server.ask(&asked, media_type, &object), None, "{object:?}");
             }
         }
     }
-    assert_eq!(server.raw(&Asked::Create(Kind::Lease), JSON, JSON, &Bytes::from_static(b"{")), None);
+    assert_eq!(server.raw(&making(Kind::Lease), JSON, JSON, &Bytes::from_static(b"{")), None);
     for elsewhere in [
-        "/apis/coordination.k8s.io/v1/namespaces/other/leases/lock",
         "/api/v1/namespaces/other/configmaps/lock",
         "/api/v1/namespaces/ns/secrets/lock",
         "/apis/x.io/v1/namespaces/ns/configmaps/lock",
@@ -353,8 +360,8 @@ fn of_two_first_writes_the_second_meets_what_the_first_made() {
     let lease = record(Kind::Lease, "lock", "a");
     let (parts, body) = (parts(JSON), codec::encode(&lease, Encoding::Json));
     // Both were judged before either was answered.
-    assert_eq!(server.tried(&Asked::Create(Kind::Lease), &parts, &body, &lease).unwrap().unwrap().0, 201);
-    let second = server.tried(&Asked::Create(Kind::Lease), &parts, &body, &lease).unwrap();
+    assert_eq!(server.tried(&making(Kind::Lease), &parts, &body, &lease).unwrap().unwrap().0, 201);
+    let second = server.tried(&making(Kind::Lease), &parts, &body, &lease).unwrap();
     assert_eq!(second, Err(LockRefusal::AlreadyExists(of_lease("lock"))));
 }
 
@@ -383,7 +390,7 @@ fn a_patch_begins_an_election_only_if_it_says_who_holds_the_lock() {
 #[test]
 fn an_answer_that_cannot_be_read_is_never_followed_by_the_write_itself() {
     let tried = Response::new(Bytes::from_static(b"<html>"));
-    let judged = Locks::new("ns".into()).judge(&Asked::Create(Kind::Lease), b"{}", &tried, "shard-a");
+    let judged = Locks::new("ns".into()).judge(&making(Kind::Lease), b"{}", &tried, "shard-a");
     assert_eq!(judged.unwrap_err(), LockRefusal::Answer);
 }
 
@@ -405,7 +412,7 @@ fn a_lock_that_the_ring_holds_is_not_there_for_the_controller_who_may_make_it() 
         }
         assert_eq!(read("ringside-example"), Err(LockRefusal::NotFound(name.clone())));
         assert_eq!(server.0.led(), []);
-        let create = server.ask(&Asked::Create(kind), media_type, &record(kind, "lock", "me"));
+        let create = server.ask(&making(kind), media_type, &record(kind, "lock", "me"));
         let (code, created) = create.unwrap().unwrap();
         assert_eq!((code, created.holder().as_deref()), (201, Some("me")));
         let version: u64 = created.metadata().resource_version.clone().unwrap().parse().unwrap();
@@ -436,7 +443,7 @@ fn an_apply_makes_a_lock_that_is_free_for_the_controller() {
             let (code, applied) =
                 server.raw(&Asked::Patch(name.clone()), APPLY, PROTOBUF, &apply(holder)).unwrap().unwrap();
             assert_eq!((code, applied.holder().as_deref()), (status, Some(holder)));
-            assert_eq!(applied.name(), Some(name.clone()));
+            assert_eq!(name_of(&applied), name.clone());
             assert_eq!(applied.metadata().namespace.as_deref(), Some("ns"));
         }
     }
@@ -475,7 +482,7 @@ fn no_more_locks_are_kept_than_fit_and_deleted_ones_make_room() {
     let server = Server(Locks::new("ns".into()).with_room(40 << 10).with_check(check));
     // Of both kinds together.
     let kind = |n: usize| if n.is_multiple_of(2) { Kind::Lease } else { Kind::ConfigMap };
-    let create = |n| server.ask(&Asked::Create(kind(n)), JSON, &record(kind(n), &format!("lock-{n}"), "a")).unwrap();
+    let create = |n| server.ask(&making(kind(n)), JSON, &record(kind(n), &format!("lock-{n}"), "a")).unwrap();
     let full = (0..1000).find(|n| create(*n).is_err()).unwrap();
     assert!(full > 20, "{full}");
     let refused = create(full).unwrap_err();
@@ -503,10 +510,7 @@ fn a_controller_may_lead_by_hundreds_of_locks() {
     let server = Server::new();
     for n in 0..600 {
         let name = format!("r{}.{:02}-of-10", n / 10, n % 10);
-        assert_eq!(
-            server.ask(&Asked::Create(Kind::Lease), JSON, &record(Kind::Lease, &name, "a")).unwrap().unwrap().0,
-            201
-        );
+        assert_eq!(server.ask(&making(Kind::Lease), JSON, &record(Kind::Lease, &name, "a")).unwrap().unwrap().0, 201);
     }
 }
 
@@ -516,8 +520,7 @@ async fn a_lock_that_finds_no_room_shows_in_readiness_until_it_is_given_up() {
     let locks = Locks::new("ns".into()).with_room(2 << 10).with_check(health.check("locks", Probe::Ready));
     assert_eq!(health.failures(Probe::Ready), [""; 0]);
     let server = Server(locks);
-    let create =
-        |n| server.ask(&Asked::Create(Kind::Lease), JSON, &record(Kind::Lease, &format!("lock-{n}"), "a")).unwrap();
+    let create = |n| server.ask(&making(Kind::Lease), JSON, &record(Kind::Lease, &format!("lock-{n}"), "a")).unwrap();
     let full = (0..10).find(|n| create(*n).is_err()).unwrap();
     let failures = health.failures(Probe::Ready).join("");
     assert!(failures.contains(&format!("\"lock-{full}\"")) && failures.contains("--election-lock"), "{failures}");
@@ -537,8 +540,7 @@ async fn a_lock_that_finds_no_room_shows_in_readiness_until_it_is_given_up() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_the_controller_leads_by_no_more_makes_room() {
     let server = Server(Locks::new("ns".into()).with_room(40 << 10));
-    let create =
-        |n| server.ask(&Asked::Create(Kind::Lease), JSON, &record(Kind::Lease, &format!("lock-{n}"), "a")).unwrap();
+    let create = |n| server.ask(&making(Kind::Lease), JSON, &record(Kind::Lease, &format!("lock-{n}"), "a")).unwrap();
     let full = (0..1000).find(|n| create(*n).is_err()).unwrap();
     tokio::time::advance(STANDSTILL).await;
     assert_eq!(create(full).unwrap_err().code(), 403);
@@ -550,7 +552,7 @@ async fn a_lock_that_the_controller_leads_by_no_more_makes_room() {
 #[test]
 fn a_patch_that_copies_or_moves_is_refused() {
     let server = Server::new();
-    server.ask(&Asked::Create(Kind::Lease), JSON, &record(Kind::Lease, "lock", "a")).unwrap().unwrap();
+    server.ask(&making(Kind::Lease), JSON, &record(Kind::Lease, "lock", "a")).unwrap().unwrap();
     for op in ["copy", "move"] {
         let patch = format!(r#"[{{"op":"{op}","from":"/metadata","path":"/metadata/x"}}]"#);
         let asked = Asked::Patch(lock(Kind::Lease, "lock"));
@@ -571,6 +573,6 @@ fn an_empty_time_is_none() {
     let body = Bytes::from(body);
     let sent = codec::decode(Kind::Lease, &parts(PROTOBUF).headers, &body).unwrap();
     assert_eq!(sent.metadata().creation_timestamp, None);
-    let (_, created) = server.raw(&Asked::Create(Kind::Lease), PROTOBUF, PROTOBUF, &body).unwrap().unwrap();
+    let (_, created) = server.raw(&making(Kind::Lease), PROTOBUF, PROTOBUF, &body).unwrap().unwrap();
     assert!(matches!(created, Object::Lease(lease) if lease.spec.as_ref().unwrap().renew_time.is_none()));
 }

@@ -24,6 +24,8 @@ pub enum Lets {
     Events,
     /// `DELETED`, and nothing else.
     Departures,
+    /// No event.
+    Nothing,
 }
 
 impl Lets {
@@ -31,6 +33,7 @@ impl Lets {
         match self {
             Self::Events => kind != Kind::Bookmark,
             Self::Departures => kind == Kind::Deleted,
+            Self::Nothing => false,
         }
     }
 }

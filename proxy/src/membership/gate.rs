@@ -90,18 +90,6 @@ impl Gate {
         }
     }
 
-    /// Returns when it is open again after this term.
-    pub fn opened_after(&self, term: &Term) -> impl Future<Output = ()> + Send + 'static {
-        let (mut terms, number) = (self.0.subscribe(), term.number);
-        async move {
-            let is_later = |term: &Option<Term>| term.as_ref().is_some_and(|term| term.number > number);
-            if terms.wait_for(is_later).await.is_err() {
-                // The proxy is ending.
-                std::future::pending::<()>().await;
-            }
-        }
-    }
-
     /// Passes, if need be after waiting for up to `patience`.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use ringside_runtime::{
 };
 
 use super::*;
-use crate::{controller::Mode, policy::Policy, views::Views};
+use crate::{controller::Mode, election::waits::Waits, policy::Policy, views::Views};
 
 const VALIDITY: Duration = Duration::from_secs(12);
 
@@ -35,7 +35,7 @@ impl Scene {
             controller: Controller::new(
                 Mode::Watching,
                 Duration::from_secs(15),
-                Views::new(),
+                (Views::new(), Waits::default()),
                 false,
                 health.check("controller", Probe::Note),
             ),

@@ -12,7 +12,7 @@ use super::*;
 use crate::{
     access::Handout,
     controller::Mode,
-    election::hold::tests::Server,
+    election::{hold::tests::Server, waits::Waits},
     fence::{About, Guard, Moving, Target},
     views::fixtures,
 };
@@ -20,7 +20,13 @@ use crate::{
 fn live() -> Live {
     let (views, check) = (Views::new(), Health::new().check("controller", Probe::Note));
     Live {
-        controller: Controller::new(Mode::Always, Duration::from_secs(15), views.clone(), false, check),
+        controller: Controller::new(
+            Mode::Always,
+            Duration::from_secs(15),
+            (views.clone(), Waits::default()),
+            false,
+            check,
+        ),
         views,
         drains: Drains::new(),
         fence: Fence::new(false),

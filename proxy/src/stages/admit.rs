@@ -2,8 +2,9 @@
 //!
 //! Holds a request a little when that is not so yet, then refuses it. Adds [`Admitted`] to the request, so
 //! that all later stages decide on one and the same state. Ends the body of a response, with an error, at
-//! once when the Lease is lost, unless a later stage sees to that ([`Parting`]). Discovery, version, health and openapi pass at any time. All the same while the controller may
-//! lead by a lock that the ring may have lost ([`crate::election::lead`]), but for requests about that lock.
+//! once when the Lease is lost, unless it is a watch that ends in order ([`EndsInOrder`]). Discovery, version, health and openapi
+//! pass at any time. All the same while the controller may lead by a lock that the ring may have lost
+//! ([`crate::election::lead`]), but for requests about that lock.
 
 use std::{
     sync::Arc,
@@ -14,10 +15,7 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use http::{Request, Response};
 use ringside_ring::cluster_ring::GroupResource;
-use tokio::{
-    sync::watch,
-    time::{sleep, timeout},
-};
+use tokio::{sync::watch, time::timeout};
 use tower::{Service, ServiceExt};
 
 use super::Next;
@@ -30,16 +28,14 @@ use crate::{
     status::Refusal,
 };
 
-/// On a response: it is a watch that goes on without the Lease, and says no more than what leaves the shard.
+/// On a response: it is a watch that says nothing on which its client may act once what it was admitted by is over, and ends in
+/// order when its client can open another.
 #[derive(Clone, Copy, Debug)]
-pub struct Parting;
+pub struct EndsInOrder;
 
 /// How long a request may wait for the Lease and the ring: at a start both take a few round trips, and
 /// clients give up on a request after 10 s at the earliest (client-go's election timeout).
 pub const PATIENCE: Duration = Duration::from_secs(3);
-
-/// How soon it is noticed that a Lease which had run out is held all the same.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// On a request: the state that it was admitted in.
 #[derive(Clone, Debug)]
@@ -50,7 +46,7 @@ pub struct Admitted {
     pub policy: Arc<Policy>,
     /// The time in which the controller may act; none of a request that tells it whether it may.
     lead: Option<Lead>,
-    gate: Gate,
+    state: State,
     changes: watch::Receiver<Knowledge>,
 }
 
@@ -82,46 +78,18 @@ impl Admitted {
         }
     }
 
-    /// The same for what is a [`Parting`] once the Lease is lost: who wakes hears of both, and not in this order.
-    fn doubted_as_a_shard(&self) -> impl Future<Output = BoxError> + Send + 'static {
-        let (doubted, held) = (self.doubted(), self.held_after_all());
-        async move {
-            let error = doubted.await;
-            held.await;
-            error
-        }
-    }
-
-    /// Returns when the Lease is lost.
-    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
-        self.term.over().map(drop)
-    }
-
-    /// Returns when it is held again: in another term, or in this one after all, of which the clock said that it is over.
+    /// Returns when a request like this one would be admitted.
     pub fn regained(&self) -> impl Future<Output = ()> + Send + 'static {
-        let (another, this) = (self.gate.opened_after(&self.term), self.held_after_all());
-        async move {
-            tokio::select! {
-                () = another => {}
-                () = this => {}
-            }
-        }
+        let (state, acts) = (self.state.clone(), self.lead.is_some());
+        async move { while admission(state.clone(), acts).await.is_err() {} }
     }
 
-    /// Returns when the Lease is held in this term, if it ever is.
-    fn held_after_all(&self) -> impl Future<Output = ()> + Send + 'static {
-        let (lost, term) = (self.lost(), self.term.clone());
+    /// Returns when that state has ended, and a request like this one would be admitted again.
+    pub fn renewed(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (over, regained) = (self.over(), self.regained());
         async move {
-            let held = async {
-                while !term.is_on() {
-                    sleep(LOOK_AGAIN).await;
-                }
-            };
-            tokio::select! {
-                biased;
-                () = lost => std::future::pending().await,
-                () = held => {}
-            }
+            over.await;
+            regained.await;
         }
     }
 
@@ -132,8 +100,8 @@ impl Admitted {
 
     /// The answer, for as long as that state lasts.
     fn bound(&self, mut answer: Response<Body>) -> Response<Body> {
-        match answer.extensions_mut().remove::<Parting>() {
-            Some(Parting) => answer.map(|body| until(body, self.doubted_as_a_shard())),
+        match answer.extensions_mut().remove::<EndsInOrder>() {
+            Some(EndsInOrder) => answer,
             None => answer.map(|body| until(body, self.over())),
         }
     }
@@ -197,7 +165,7 @@ async fn admission(state: State, acts: bool) -> Result<Admitted, Refusal> {
     };
     let term = state.gate.pass(PATIENCE).await?;
     let lead = if acts { Some(state.hold.lead(&state.locks, PATIENCE).await?) } else { None };
-    Ok(Admitted { term, policy, lead, gate: state.gate, changes })
+    Ok(Admitted { term, policy, lead, state, changes })
 }
 
 impl<S: Next> Service<Request<Body>> for Admit<S> {
@@ -233,38 +201,13 @@ impl<S: Next> Service<Request<Body>> for Admit<S> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::{
-        future::pending,
-        sync::atomic::{AtomicBool, Ordering},
-    };
+    use std::future::pending;
 
     use http::{HeaderMap, Method};
     use tower::service_fn;
 
     use super::*;
     use crate::{body::empty, election::hold::tests::Server, policy, request::representation::Encoding};
-
-    /// A shard that wakes without its Lease may not know whether its controller leads, either.
-    #[tokio::test(start_paused = true)]
-    async fn who_may_not_lead_is_told_what_leaves_without_the_lease_and_nothing_with_it() {
-        for held in [true, false] {
-            let (lead, is_held) = (Lead::default(), Arc::new(AtomicBool::new(true)));
-            let asked = is_held.clone();
-            let term = Term::new("me".parse().unwrap(), "s=me".into(), move || asked.load(Ordering::Relaxed));
-            let changes = policy::channel().subscribe();
-            let (lead, gate) = (Some(lead), Gate::new());
-            let admitted = Admitted { term, policy: Arc::default(), lead, gate, changes };
-            let mut cut = Box::pin(admitted.doubted_as_a_shard());
-            assert!((&mut cut).now_or_never().is_none());
-            is_held.store(held, Ordering::Relaxed);
-            admitted.lead.unwrap().doubt();
-            assert_eq!((&mut cut).now_or_never().is_some(), held);
-            if !held {
-                is_held.store(true, Ordering::Relaxed);
-                cut.await;
-            }
-        }
-    }
 
     #[tokio::test]
     async fn a_write_that_may_have_been_done_when_the_lease_was_lost_is_not_to_be_repeated() {

@@ -4,7 +4,8 @@
 //! controller loses its lead as its framework intends. Which objects are meant, and how they are answered, is
 //! decided in [`crate::election`]; a write that may begin an election is sent as a dry run first, and what the
 //! API server refuses then is its answer. Nothing is said to lead before the ring holds the real lock. All other requests pass
-//! unchanged, but reads of a lock that the ring holds already, and writes that would free one. Lists and watches of one name see
+//! unchanged, but reads of a lock that the ring holds already, and writes that would free one; where they show the lock of
+//! another election that is noted (`waits`). Lists and watches of one name see
 //! the same (`selected`), and a deletion of many leaves locks out (`deletion`).
 
 use std::{
@@ -14,7 +15,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::{
-    FutureExt,
+    FutureExt, TryFutureExt,
     future::{BoxFuture, ready},
 };
 use http::{HeaderValue, Request, Response, header, request::Parts};
@@ -25,6 +26,7 @@ use tower::{Service, ServiceExt};
 mod deletion;
 mod passing;
 mod selected;
+mod waits;
 
 use super::{Next, admit::Admitted, narrow::with_query, whole};
 use crate::{
@@ -39,6 +41,7 @@ use crate::{
     },
     status::Refusal,
 };
+use waits::Look;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -79,7 +82,14 @@ impl<S: Next> Service<Request<Body>> for Elect<S> {
         }
         let asked = info.and_then(|info| self.locks.concerns(info));
         let shard = request.extensions().get::<Admitted>().map(|admitted| admitted.term.shard.clone());
-        let (Some(asked), Some(shard)) = (asked, shard) else { return self.next.call(request).boxed() };
+        let (Some(asked), Some(shard)) = (asked, shard) else {
+            let look = Look::of(&request, &self.locks, self.hold.holder());
+            let (locks, answered) = (self.locks.clone(), self.next.call(request));
+            return match look {
+                Some(look) => answered.map_ok(|answer| look.at(answer, locks)).boxed(),
+                None => answered.boxed(),
+            };
+        };
         let (this, locks, name) = (self.clone(), self.locks.clone(), asked.name().cloned());
         async move {
             let answer = this.answer(asked, &shard, request).await;
@@ -140,7 +150,7 @@ impl<S: Next> Elect<S> {
             match locks.judge(&asked, &bytes, &tried, shard.as_str())? {
                 Judgement::Begins(judged) => {
                     locks.make_room(&judged)?;
-                    let judged = judged.taken_for(hold).await?;
+                    let judged = judged.taken_for(hold).await.inspect_err(|refusal| locks.not_taken(refusal))?;
                     let answer = locks.adopt(&asked, &parts, &bytes, judged);
                     locks.kept().await;
                     return Ok(answer?);

@@ -4,7 +4,7 @@
 //! ([`crate::frames::Sieve`]), and each `DELETED` of one that ends its work by a deletionTimestamp ([`crate::frames::Marker`]). Ends a watch when its resource joins or leaves the
 //! ring, with an event that makes the client list again where the format has a place for it, and ends all
 //! watches when the proxy ends. Without the Lease a watch of the objects that the ring shards says no more than what leaves
-//! (`leave`); it ends when the Lease is held again. Cuts a list when its resource joins or leaves the ring. A watch by WebSocket is
+//! (`leave`), and any other says nothing; all end in order when the Lease is held again (`lasts`). Cuts a list when its resource joins or leaves the ring. A watch by WebSocket is
 //! handed to whoever joins its connections, who does the same. No watch of the ring's resources goes on that can't be
 //! understood: one that is answered so is refused, one that becomes so ends. One whose client does not read ends with its
 //! connection, when drains have waited for it for long ([`crate::handover`]).
@@ -13,10 +13,7 @@
 //! client opens the next from where it is. In the middle of an event it is an error, and so it is for all that is no
 //! watch: half a list must never look like a whole one.
 
-use std::{
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::{
@@ -26,25 +23,25 @@ use futures::{
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use ringside_runtime::client;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 mod body;
 mod departed;
+mod lasts;
 mod leave;
 mod missed;
 mod watched;
 
 use body::TappedBody;
+use lasts::Lasts;
 use leave::Leave;
 use missed::Asks;
-use watched::Lasts;
 pub use watched::{Handed, Watched};
 
 use super::{
     Next,
-    admit::{Admitted, Parting},
+    admit::{Admitted, EndsInOrder},
     narrow::Shows,
     resume::Stale,
 };
@@ -61,9 +58,6 @@ use crate::{
 
 /// What a client is told whose watch ends because the ring changed.
 const LIST_AGAIN: &str = "ringside-proxy: the resources of the ring changed: list again";
-
-/// How long an API server lets a watch last at least whose client does not say (`--min-request-timeout`, as it is by default).
-const AS_LONG_AS_ANY: Duration = Duration::from_secs(1_800);
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -116,7 +110,7 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
             Some(Verb::Watch) => Some(self.end_of_watch(&request, view.as_ref())),
             _ => None,
         };
-        let lasts = watch.and_then(|_| lasts(&request));
+        let lasts = Lasts::of(&request);
         let marks = watch.is_some() && self.marks.are_for(request.headers().get(header::USER_AGENT));
         let leave = watch.and_then(|view| Leave::of(&request, view.scope(), self.next.clone()));
         let budget = Budget::of(request.extensions());
@@ -180,7 +174,7 @@ pub(super) enum End {
     RingChanged,
     /// Nobody can say whether it has shown an object that is to be let go.
     Unplaced,
-    /// The Lease is held again.
+    /// Its client can open another, after a time in which it was told what leaves, or nothing.
     Regained,
     /// The proxy ends.
     Closing,
@@ -209,16 +203,6 @@ impl<S> Tap<S> {
         }
         .boxed()
     }
-}
-
-/// How long the watch lasts that is asked for.
-fn lasts(request: &Request<Body>) -> Option<Lasts> {
-    let admitted = request.extensions().get::<Admitted>()?.clone();
-    let seconds = request.extensions().get::<RequestInfo>()?.query.first("timeoutSeconds");
-    let seconds = seconds.and_then(|seconds| seconds.parse::<u32>().ok()).filter(|seconds| *seconds > 0);
-    // A second less: the API server's clock began a moment before the client's watch, or after.
-    let lasts = seconds.map_or(AS_LONG_AS_ANY, |seconds| Duration::from_secs(u64::from(seconds - 1)));
-    Some(Lasts { admitted, until: Instant::now() + lasts })
 }
 
 /// Returns when the resource of the request joins the ring or leaves it.
@@ -261,7 +245,9 @@ fn tap_watch<S: Next>(
     }
     if let Some(leave) = asked.leave {
         watched.leaving(leave);
-        response.extensions_mut().insert(Parting);
+    }
+    if watched.ends_in_order() {
+        response.extensions_mut().insert(EndsInOrder);
     }
     Ok(response.map(|body| TappedBody::new(body, watched).boxed_unsync()))
 }

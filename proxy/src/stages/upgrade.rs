@@ -1,7 +1,7 @@
 //! Joins the two connections of an upgraded request: exec, attach, port-forward, a watch by WebSocket.
 //!
 //! Changes no byte of what passes, but for what [`Watched`] and [`Messages`] take out of a watch, and pings of the proxy's own between the
-//! client's frames ([`heartbeat`]). Ends the connection when the Lease is lost or the proxy ends by force, and a watch when
+//! client's frames ([`heartbeat`]). Ends the connection when the Lease is lost or the proxy ends by force, and a watch only when
 //! [`Watched`] says so, or when its pings are not answered, and each a while after one of its sides has ended. In sessions of
 //! exec, attach and port-forward nobody asks but the client.
 
@@ -91,6 +91,7 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
             }
             let server = response.extensions_mut().remove::<OnUpgrade>();
             let watched = response.extensions_mut().remove::<Handed>().and_then(|handed| handed.take());
+            let ends_in_order = watched.as_ref().is_some_and(Watched::ends_in_order);
             let closed = OptionFuture::from(watched.as_ref().and_then(Watched::closed));
             let heartbeat = (watched.is_some() && is_websocket(response.headers())).then(Heartbeat::new);
             let messages = hidden.filter(|_| heartbeat.is_some()).map(|Hidden(keys)| Messages::new(keys));
@@ -99,7 +100,7 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
                     // Under way for as long as it is joined.
                     let _under_way = (counted, caller);
                     let until = async {
-                        match over {
+                        match over.filter(|_| !ends_in_order) {
                             Some(over) => drop(over.await),
                             None => std::future::pending().await,
                         }

@@ -35,7 +35,8 @@ pub(crate) const CONDITION_MOVES: &str = "MovesEnabled";
 
 /// What to do about a controller that does not work.
 const REMEDY: &str = "while those of half the shards work, their objects go there: see why the container is not running in these \
-    pods, or does not watch the ring's resources (--controller=always if it only asks now and then)";
+    pods, does not watch the ring's resources (--controller=always if it only asks now and then), or waits for a lock, which \
+    /readyz of its proxy names";
 
 /// Shards, or other things, that are named in one sentence at most.
 const NAMED: usize = 5;

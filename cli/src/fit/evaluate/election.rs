@@ -56,6 +56,13 @@ pub(super) fn elects_elsewhere(subject: &Subject) -> Seen {
     let named = options(&sidecar);
     let answered = named.iter().find(|(name, _)| name == "election-namespace").and_then(|(_, value)| *value);
     let elsewhere = |namespace: &str| namespace != own && answered != Some(namespace) && !namespace.contains('$');
+    let is_answered =
+        |answered: &str| Seen::Not(format!("its elections in {answered} are answered, as the sidecar says"));
+    let holds_in =
+        |there: &str| subject.locks.iter().any(|lock| matches!(lock, Lock::Lease(namespace, _) if namespace == there));
+    if let Some(answered) = answered.filter(|there| holds_in(there)) {
+        return is_answered(answered);
+    }
     if !subject.locks.is_empty() {
         let foreign = subject.locks.iter().find_map(|lock| match lock {
             Lock::Lease(namespace, name) if elsewhere(namespace) => Some(format!("{namespace}/{name}")),
@@ -74,6 +81,9 @@ pub(super) fn elects_elsewhere(subject: &Subject) -> Seen {
     let by_variable = variables.find_map(|variable| variable.value.as_deref());
     if let Some(namespace) = by_argument.or(by_variable) {
         return if elsewhere(namespace) { Seen::Met(namespace.to_owned()) } else { Seen::Not(String::new()) };
+    }
+    if let Some(answered) = answered {
+        return is_answered(answered);
     }
     let places = subject.granted("coordination.k8s.io", "leases", &["update", "patch"]);
     let mut foreign = places.iter().flatten().filter(|namespace| elsewhere(namespace));

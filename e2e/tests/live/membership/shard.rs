@@ -15,8 +15,10 @@ use ringside_e2e::{
 use tokio_util::task::AbortOnDropHandle;
 
 const WEBSITES: &str = "/apis/web.example.com/v1/namespaces/default/websites";
-/// No resource of the ring: of those that are a watch says even without the Lease what leaves.
-const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// No resource of the ring, and by a watch that API servers compress. Where the proxy can read a watch it ends in order, when the
+/// Lease is held again; any other breaks off when it is lost.
+const COMPRESSED: &str = "/api/v1/namespaces/default/configmaps?watch=true&allowWatchBookmarks=true&sendInitialEvents=true\
+    &resourceVersionMatch=NotOlderThan";
 
 /// Between two questions whether the gate is open.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -43,9 +45,10 @@ impl Shard {
 
     /// Opens a watch, and asks for a list over and over.
     pub(crate) async fn controller(&self) -> Controller {
-        let ask = Ask::get(format!("{CONFIG_MAPS}?watch=true"));
+        let ask = Ask::get(COMPRESSED).gzip();
         let mut watch = self.endpoint.open(Http::Two, &ask, "watch").await.unwrap();
         assert_eq!(watch.head.status, StatusCode::OK);
+        assert!(watch.head.headers.contains_key(http::header::CONTENT_ENCODING), "it can be read");
         let mut controller = self.controller_of_ring();
         let cut = controller.cut.clone();
         controller.tasks.push(AbortOnDropHandle::new(tokio::spawn(async move {

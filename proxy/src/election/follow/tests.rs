@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use futures::FutureExt;
+use futures::{FutureExt, future::pending};
 use http::HeaderMap;
 use k8s_openapi::{
     List,
@@ -28,7 +28,8 @@ fn accept(encoding: Encoding) -> HeaderMap {
 
 /// A lock of this kind that is known, and has this holder.
 fn known(kind: Kind, holder: &str) -> (Arc<Locks>, LockName) {
-    let (locks, name) = (Arc::new(Locks::new("ns".into())), LockName { kind, name: "lock".to_owned() });
+    let (locks, name) =
+        (Arc::new(Locks::new("ns".into())), LockName { kind, namespace: "ns".to_owned(), name: "lock".to_owned() });
     let lock = Lock::adopt(name.clone(), record(kind, "lock", holder), Timestamp::now());
     locks.learned.lock().insert(name.clone(), lock);
     (locks, name)
@@ -44,7 +45,7 @@ async fn an_event_is_in_the_form_that_was_asked_for() {
     for (kind, encoding) in kinds_and_encodings() {
         let (locks, name) = known(kind, "me");
         let wish = Wish::of(&Query::parse("allowWatchBookmarks=1&sendInitialEvents=1").unwrap());
-        let response = follow(locks, name, wish, &accept(encoding), CancellationToken::new());
+        let response = follow(locks, name, wish, &accept(encoding), pending());
         let media_type = response.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned();
         let events = response.into_body().frame().now_or_never().unwrap().unwrap().unwrap().into_data().unwrap();
         let first = match encoding {
@@ -104,7 +105,8 @@ async fn a_list_is_in_the_form_that_was_asked_for() {
 #[test]
 fn the_ring_is_seen_as_the_holder_in_an_event_of_either_form() {
     for (kind, encoding) in kinds_and_encodings() {
-        let (locks, name) = (Locks::new("ns".into()), LockName { kind, name: "lock".to_owned() });
+        let (locks, name) =
+            (Locks::new("ns".into()), LockName { kind, namespace: "ns".to_owned(), name: "lock".to_owned() });
         let read = |holder: &str| {
             let framed = codec::encode_event("MODIFIED", &record(kind, "lock", holder), encoding);
             // Without what stands between events.
@@ -124,12 +126,12 @@ fn the_ring_is_seen_as_the_holder_in_an_event_of_either_form() {
 async fn who_follows_a_lock_that_is_kept_no_more_is_told() {
     let (locks, name) = known(Kind::Lease, "me");
     let wish = Wish::of(&Query::parse("sendInitialEvents=0").unwrap());
-    let watch = follow(locks.clone(), name.clone(), wish, &HeaderMap::new(), CancellationToken::new());
+    let watch = follow(locks.clone(), name.clone(), wish, &HeaderMap::new(), pending());
     let mut events = watch.into_body();
     let mut next = || events.frame().now_or_never().map(|frame| frame.unwrap().unwrap().into_data().unwrap());
     assert_eq!(next(), None);
     locks.learned.lock().get_mut(&name).unwrap().delete().unwrap();
-    let others = |n| LockName { kind: Kind::Lease, name: format!("lock-{n}") };
+    let others = |n| LockName { kind: Kind::Lease, namespace: "ns".to_owned(), name: format!("lock-{n}") };
     let mut large = record(Kind::Lease, "lock-0", "me");
     // It has room alone.
     let padding = MAX_BYTES - OVERHEAD - large.bytes() - 100;

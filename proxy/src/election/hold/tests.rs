@@ -40,7 +40,7 @@ impl Server {
     }
 
     fn hold_by_clock(&self, clock: SharedClock) -> Hold {
-        Hold::new(self.client(), "ns".to_owned(), &"example".parse().unwrap(), clock)
+        Hold::new(self.client(), &"example".parse().unwrap(), clock)
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -163,16 +163,15 @@ impl Server {
     }
 }
 
-fn path(name: &LockName) -> String {
-    let group = match name.kind {
-        Kind::Lease => "/apis/coordination.k8s.io/v1/namespaces/ns/leases",
-        Kind::ConfigMap => "/api/v1/namespaces/ns/configmaps",
-    };
-    format!("{group}/{}", name.name)
+fn path(LockName { kind, namespace, name }: &LockName) -> String {
+    match kind {
+        Kind::Lease => format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"),
+        Kind::ConfigMap => format!("/api/v1/namespaces/{namespace}/configmaps/{name}"),
+    }
 }
 
 fn locks() -> [LockName; 2] {
-    [Kind::Lease, Kind::ConfigMap].map(|kind| LockName { kind, name: "lock".to_owned() })
+    [Kind::Lease, Kind::ConfigMap].map(|kind| LockName { kind, namespace: "ns".to_owned(), name: "lock".to_owned() })
 }
 
 const RING: &str = "ringside-example";
@@ -286,7 +285,9 @@ async fn leading_by(hold: Hold, name: &LockName) -> (Arc<Locks>, Arc<Hold>) {
     let judged = super::super::Judged { name: name.clone(), object, status: StatusCode::CREATED };
     let judged = judged.taken_for(&hold).await.unwrap();
     let parts = Request::new(()).into_parts().0;
-    locks.adopt(&super::super::Asked::Create(name.kind), &parts, &Bytes::new(), judged).unwrap();
+    locks
+        .adopt(&super::super::Asked::Create(name.kind, name.namespace.clone()), &parts, &Bytes::new(), judged)
+        .unwrap();
     (locks, hold)
 }
 

@@ -21,7 +21,7 @@ fn naming(name: &str) -> Server {
 #[test]
 fn a_lease_that_is_named_is_a_lock_by_its_holder_alone() {
     let (held, name) = (bare("lock"), of_lease("lock"));
-    for asked in [Asked::Create(Kind::Lease), Asked::Replace(name.clone())] {
+    for asked in [making(Kind::Lease), Asked::Replace(name.clone())] {
         for media_type in [JSON, PROTOBUF] {
             for other in [Server::new(), naming("another")] {
                 assert_eq!(other.ask(&asked, media_type, &held), None, "nobody names it, so it passes");
@@ -52,9 +52,9 @@ fn a_name_makes_no_lock_of_what_nobody_holds_or_what_is_a_shards() {
     shards.metadata.labels = Some([(RingKind::ClusterRing.names().lease_label.to_owned(), "ring".to_owned())].into());
     let free = [Kind::Lease, Kind::ConfigMap].map(|kind| record(kind, "lock", ""));
     for object in free.into_iter().chain([Object::Lease(shards)]) {
-        assert_eq!(naming("lock").ask(&Asked::Create(object.kind()), JSON, &object), None, "{object:?}");
+        assert_eq!(naming("lock").ask(&making(object.kind()), JSON, &object), None, "{object:?}");
     }
-    let own = naming("shard-a").ask(&Asked::Create(Kind::Lease), JSON, &bare("shard-a"));
+    let own = naming("shard-a").ask(&making(Kind::Lease), JSON, &bare("shard-a"));
     assert_eq!(own, None, "the Lease of this shard");
 }
 
@@ -73,7 +73,7 @@ fn what_looks_like_a_lock_takes_no_room_from_one_that_is_named() {
     let name = of_lease("lock");
     let locks = Locks::kept_in("ns".into(), kept()).with_named([name.name.clone()].into());
     let server = Server(locks.with_room(20 << 10));
-    let create = |name: &str| server.ask(&Asked::Create(Kind::Lease), JSON, &record(Kind::Lease, name, "a")).unwrap();
+    let create = |name: &str| server.ask(&making(Kind::Lease), JSON, &record(Kind::Lease, name, "a")).unwrap();
     let full = (0..1000).find(|n| create(&format!("lock-{n}")).is_err()).unwrap();
     assert_eq!(create("lock").unwrap().0, 201);
     server.0.wait_until_kept();

@@ -71,6 +71,7 @@ impl Passing {
             let (said, goes_on) = passing.next().await?;
             Some((said, goes_on.then_some(passing)))
         })
+        .fuse()
     }
 
     /// What comes next, and whether the watch goes on then.

@@ -3,11 +3,16 @@
 //! Of what is known as a lock, or what the ring holds, they are answered from memory, as a get of that name is. Everything else
 //! passes; a watch that passes is looked at (`passing`).
 
+use futures::future::OptionFuture;
 use http::{HeaderValue, Request, Response, header};
 use tower::ServiceExt;
 
 use super::{
-    super::{Next, upgrade::is_websocket},
+    super::{
+        Next,
+        admit::{Admitted, EndsInOrder},
+        upgrade::is_websocket,
+    },
     Elect, learn,
     passing::passing,
 };
@@ -45,7 +50,16 @@ impl<S: Next> Elect<S> {
         }
         let wish = Wish::of(&info.query);
         if locks.knows(&name) || wish.goes_on_from_here() {
-            return Ok(follow(locks, name, wish, request.headers(), closing));
+            let renewed = request.extensions().get::<Admitted>().map(Admitted::renewed);
+            let end = async move {
+                tokio::select! {
+                    Some(()) = OptionFuture::from(renewed) => {}
+                    () = closing.cancelled() => {}
+                }
+            };
+            let mut followed = follow(locks, name, wish, request.headers(), end);
+            followed.extensions_mut().insert(EndsInOrder);
+            return Ok(followed);
         }
         // It has to be read here: since v1.37 API servers compress a watch with initial events for whoever accepts that.
         request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));

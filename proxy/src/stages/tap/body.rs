@@ -16,7 +16,8 @@ const WITHIN_AN_EVENT: &str = "the watch ended in the middle of an event";
 
 /// See the module.
 pub(super) struct TappedBody {
-    body: Body,
+    /// Gone where nothing of it is the client's any more.
+    body: Option<Body>,
     watched: Watched,
     ended: bool,
 }
@@ -52,11 +53,15 @@ impl http_body::Body for TappedBody {
             }
             match task::ready!(self.watched.poll_again(context)) {
                 GoesOn::Told(event) => return Poll::Ready(Some(Ok(Frame::data(event)))),
-                GoesOn::With(body) => self.body = body,
+                GoesOn::With(body) => self.body = Some(body),
                 GoesOn::Not => return Poll::Ready(self.end()),
                 GoesOn::AsItWas => {}
             }
-            let frame = task::ready!(Pin::new(&mut self.body).poll_frame(context));
+            if self.watched.is_silent() {
+                self.body = None;
+            }
+            let Some(body) = &mut self.body else { return Poll::Pending };
+            let frame = task::ready!(Pin::new(body).poll_frame(context));
             match self.pass(frame) {
                 // Of this piece nothing is the client's.
                 Some(Ok(frame)) if frame.data_ref().is_some_and(Bytes::is_empty) => {}
@@ -68,7 +73,7 @@ impl http_body::Body for TappedBody {
 
 impl TappedBody {
     pub(super) fn new(body: Body, watched: Watched) -> Self {
-        Self { body, watched, ended: false }
+        Self { body: Some(body), watched, ended: false }
     }
 
     /// What the client gets for what came.

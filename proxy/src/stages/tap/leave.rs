@@ -23,10 +23,7 @@ use ringside_ring::ResourceVersion;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tower::ServiceExt;
 
-use super::{
-    End,
-    departed::{Looks, Unknown},
-};
+use super::departed::{Looks, Unknown};
 use crate::{
     body::{Body, empty},
     budget::Budget,
@@ -75,9 +72,6 @@ pub(super) enum Step {
 
 /// See the module.
 pub(in crate::stages) struct Leave {
-    admitted: Admitted,
-    /// Gone once the Lease is.
-    lost: Option<BoxFuture<'static, ()>>,
     ask: Ask,
     /// When it may be asked for again.
     due: Instant,
@@ -94,11 +88,9 @@ impl Leave {
     /// How the watch goes on. None for one of what objects control: that an object's children leave would have the controller
     /// begin with the object.
     pub(super) fn of<S: Next>(request: &Request<Body>, scope: &Arc<Scope>, next: S) -> Option<Self> {
-        let admitted = request.extensions().get::<Admitted>()?.clone();
+        let admitted = request.extensions().get::<Admitted>()?;
         let info = request.extensions().get::<RequestInfo>()?.clone();
-        let resource = &info.resource.as_ref()?.kind;
-        let is_its_own = admitted.policy.is_main(resource);
-        let lost = Some(admitted.lost().boxed());
+        let is_its_own = admitted.policy.is_main(&info.resource.as_ref()?.kind);
         let mut asked = Request::new(());
         asked.uri_mut().clone_from(request.uri());
         asked.headers_mut().clone_from(request.headers());
@@ -111,19 +103,7 @@ impl Leave {
         let asking = Asking { asked, scope: Arc::clone(scope) };
         let ask: Ask = Box::new(move |from, tell| asking.clone().until_answered(next.clone(), from, tell).boxed());
         let due = Instant::now();
-        is_its_own.then(|| Self { admitted, lost, ask, due, pause: PAUSE, form, again: None, began: None })
-    }
-
-    /// Whether the Lease was just lost; with when it is held again. The clock is asked as well: who wakes hears at once of all
-    /// that happened, and not in this order.
-    pub(super) fn poll_lost(&mut self, context: &mut Context<'_>) -> Option<BoxFuture<'static, End>> {
-        let lost = self.lost.as_mut()?.as_mut().poll(context).is_ready() || !self.admitted.term.is_on();
-        self.lost.take_if(|_| lost).map(|_| self.admitted.regained().map(|()| End::Regained).boxed())
-    }
-
-    /// Whether it is known that the Lease is lost.
-    pub(super) fn is_lost(&self) -> bool {
-        self.lost.is_none()
+        is_its_own.then(|| Self { ask, due, pause: PAUSE, form, again: None, began: None })
     }
 
     /// The API server is gone, or ended the watch, or has said first that it can't go on (`is_refused`). Returns whether it
@@ -134,7 +114,7 @@ impl Leave {
         (is_refused, in_json): (bool, bool),
         until: Option<Instant>,
     ) -> bool {
-        let Some(from) = from.filter(|_| self.is_lost()) else { return false };
+        let Some(from) = from else { return false };
         let began = self.began.take();
         // So an API server answers from before all that it knows: one that was asked just for that.
         let is_old = is_refused && began.is_some();

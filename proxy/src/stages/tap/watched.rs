@@ -18,8 +18,9 @@ use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::{
-    super::{Next, admit::Admitted},
+    super::Next,
     End, LIST_AGAIN,
+    lasts::Lasts,
     leave::{Again, Leave, Step},
     missed::Asks,
 };
@@ -36,7 +37,8 @@ const LIST_ANEW: &str =
     "ringside-proxy: nothing tells whether this watch has seen what moved to other shards: list again";
 
 /// What a client is told whose watch has said no more than what leaves.
-const LIST_AFTER_THE_GAP: &str = "ringside-proxy: this shard was without its Lease: list again";
+const LIST_AFTER_THE_GAP: &str =
+    "ringside-proxy: this shard was without its Lease, or did not know who leads: list again";
 
 /// A watch, how far it has come, and when to end it.
 pub struct Watched {
@@ -59,8 +61,10 @@ pub struct Watched {
     end: Option<BoxFuture<'static, End>>,
     /// How long its client wants it to last, and may go on.
     lasts: Option<Box<Lasts>>,
-    /// What becomes of it without the Lease, if it is not to be cut then.
+    /// How it goes on without the Lease, if it does.
     leave: Option<Box<Leave>>,
+    /// Whether its resource is the ring's.
+    is_of_ring: bool,
     /// For what the frames keep.
     permit: BudgetPermit,
     /// For what comes while its client does not read.
@@ -93,14 +97,6 @@ impl Drop for Watched {
     }
 }
 
-/// How long a watch lasts that nobody breaks off.
-pub(super) struct Lasts {
-    /// As long as this, which then breaks off all.
-    pub(super) admitted: Admitted,
-    /// And until then: as the client says, or as long as API servers let it.
-    pub(super) until: Instant,
-}
-
 /// On the response of a handshake: the watch, for whoever joins the connections. Extensions must be `Clone`,
 /// which a watch can't be, so it is taken once.
 #[derive(Clone)]
@@ -126,6 +122,7 @@ impl Watched {
     ) -> Self {
         Self {
             frames,
+            is_of_ring: view.is_some(),
             view,
             sieve: (!bookmarks).then(|| Sieve::new(Lets::Events).into()),
             marker: None,
@@ -157,11 +154,34 @@ impl Watched {
         self.leave = Some(leave.into());
     }
 
-    /// The Lease is lost: from now on its client is told what leaves, until the Lease is held again.
-    fn part(&mut self, regained: BoxFuture<'static, End>) {
-        let sieve = self.sieve.get_or_insert_with(|| Sieve::from_here(Lets::Departures, &self.frames).into());
-        sieve.let_only(Lets::Departures);
+    /// What it was admitted by may be over: from then on its client is told what leaves, or nothing, until it can open another.
+    fn review(&mut self, context: &mut Context<'_>) {
+        let (at_border, is_opaque) = (self.at_border(), self.frames.is_opaque());
+        let Some(lasts) = self.lasts.as_mut() else { return };
+        if !lasts.poll_over(context) {
+            return;
+        }
+        if !at_border {
+            lasts.wait_for_rest(is_opaque);
+        }
+        let (lets, regained) = (lasts.lets, lasts.regained());
+        if lets == Lets::Nothing {
+            // It shows nothing any more.
+            self.broken_off();
+            (self.view, self.telling, self.pending) = (None, None, None);
+        }
+        self.sieve.get_or_insert_with(|| Sieve::from_here(lets, &self.frames).into()).let_only(lets);
         self.end = self.end.take().map(|end| select(end, regained).map(|either| either.factor_first().0).boxed());
+    }
+
+    /// Whether an end is up to it when what it was admitted by is over: where nothing is understood nobody knows of a border.
+    pub fn ends_in_order(&self) -> bool {
+        self.lasts.is_some() && !self.frames.is_opaque()
+    }
+
+    /// Whether nothing that comes is for its client any more.
+    pub(super) fn is_silent(&self) -> bool {
+        self.lasts.as_ref().is_some_and(|it| it.is_over() && it.lets == Lets::Nothing) && self.at_border()
     }
 
     /// A watch that was asked for so, and draws on this.
@@ -170,9 +190,9 @@ impl Watched {
         self
     }
 
-    /// Whether its client is told no more than what leaves, as the Lease is lost.
+    /// Whether its client is told no more than what leaves, as what it was admitted by is over.
     fn is_parted(&self) -> bool {
-        self.leave.as_ref().is_some_and(|leave| leave.is_lost())
+        self.lasts.as_ref().is_some_and(|it| it.is_over())
     }
 
     /// Whether it is to last for longer.
@@ -194,6 +214,7 @@ impl Watched {
 
     /// The next that has to be written before anything else; ready with none when that was all.
     pub fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.review(context);
         let Some(telling) = &mut self.telling else { return Poll::Ready(None) };
         match task::ready!(telling.events.poll_next_unpin(context)) {
             Some(Some(deleted)) => {
@@ -213,8 +234,11 @@ impl Watched {
 
     /// Ready when the watch has to end, with what to tell the client before, if it can be told something here.
     pub fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        if let Some(regained) = self.leave.as_mut().and_then(|leave| leave.poll_lost(context)) {
-            self.part(regained);
+        self.review(context);
+        let at_border = self.at_border();
+        if self.lasts.as_mut().is_some_and(|lasts| lasts.lacks_rest(at_border, context)) {
+            self.broken_off();
+            return Poll::Ready(None);
         }
         let Some(end) = &mut self.end else { return Poll::Ready(None) };
         let Poll::Ready(end) = end.as_mut().poll(context) else {
@@ -229,10 +253,9 @@ impl Watched {
         let message = match end {
             End::RingChanged => LIST_AGAIN,
             End::Unplaced => LIST_ANEW,
-            End::Regained => LIST_AFTER_THE_GAP,
-            // What was withheld the next proxy does not know of.
-            End::Closing if self.is_parted() => LIST_AFTER_THE_GAP,
-            End::Closing => return Poll::Ready(self.close()),
+            // What was withheld the next proxy does not know of. Where no object moves the client goes on from where it is.
+            End::Regained | End::Closing if self.is_parted() && self.is_of_ring => LIST_AFTER_THE_GAP,
+            End::Regained | End::Closing => return Poll::Ready(self.close()),
             End::NotUnderstood => return Poll::Ready(None),
         };
         Poll::Ready(self.expired(message))
@@ -243,7 +266,8 @@ impl Watched {
         let (at_border, from) = (self.at_border(), self.view.as_ref().and_then(View::position));
         let (in_time, until) = (self.is_in_time(), self.lasts.as_ref().map(|it| it.until));
         let how = (std::mem::take(&mut self.is_refused), self.frames.is_json());
-        self.leave.as_mut().is_some_and(|leave| at_border && in_time && leave.goes_on(from, how, until))
+        let may_go_on = self.is_parted() && at_border && in_time;
+        self.leave.as_mut().is_some_and(|leave| may_go_on && leave.goes_on(from, how, until))
     }
 
     /// What a client has to be told whose watch ends without the Lease, if that can be said here.
@@ -359,6 +383,6 @@ impl Watched {
     /// Whether an end here takes away what the client can't do without: whoever cut a watch of the ring on the way did so as
     /// if it were whole.
     pub(super) fn is_cut_short(&self) -> bool {
-        self.view.is_some() && !self.at_border()
+        self.is_of_ring && !self.at_border()
     }
 }

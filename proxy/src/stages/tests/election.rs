@@ -7,7 +7,9 @@ use tokio::time::timeout;
 use super::*;
 use crate::election::{Kept, Kind, LockName};
 
+mod elsewhere;
 mod followed;
+mod waits;
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
 
@@ -226,7 +228,7 @@ async fn a_lease_in_a_body_that_can_not_be_read_is_refused_and_not_passed_by() {
 }
 
 fn the_lock() -> LockName {
-    LockName { kind: Kind::Lease, name: "lock".to_owned() }
+    LockName { kind: Kind::Lease, namespace: "ns".to_owned(), name: "lock".to_owned() }
 }
 
 #[tokio::test]
@@ -334,18 +336,29 @@ async fn where_somebody_else_may_lead_nothing_passes_but_what_tells_the_controll
     let lab = Lab::new(move |seen| match seen.method {
         Method::POST => would_store(StatusCode::CREATED, record("lock", "")),
         _ if seen.uri.path() == "/api/v1/pods" => respond(seen),
+        _ if seen.uri.query().is_some_and(|query| query.contains("watch=1&") && !query.contains("fieldSelector")) => {
+            silent()
+        }
+        _ if seen.uri.path() == "/api/v1/secrets" => silent(),
         _ => json(full(record("lock", "7"))),
     });
     assert_eq!(lab.send(write("POST", LEASES, record("lock", ""))).await.status(), StatusCode::CREATED);
     let mut stream = lab.get("/api/v1/pods").await.into_body();
-    assert!(stream.frame().now_or_never().is_none());
+    let mut watches = Vec::new();
+    for uri in ["/apis/x.io/v1/things?watch=1", "/api/v1/secrets?watch=1"] {
+        watches.push(lab.get(uri).await.into_body());
+    }
+    for body in watches.iter_mut().chain([&mut stream]) {
+        assert!(body.frame().now_or_never().is_none());
+    }
     let (lock, things) = (format!("{LEASES}/lock"), "/apis/x.io/v1/things");
     let keeping = lab.shared.hold.keep(&lab.shared.locks);
     let controller = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         lab.real.is_held_by(&the_lock(), "old");
         tokio::time::sleep(Duration::from_secs(4)).await;
-        assert!(stream.frame().now_or_never().unwrap().unwrap().is_err(), "what it follows is cut");
+        assert!(stream.frame().now_or_never().unwrap().unwrap().is_err(), "what is no watch is cut");
+        assert!(watches.iter_mut().all(|body| body.frame().now_or_never().is_none()), "a watch says nothing");
         let asked = tokio::time::Instant::now();
         assert!(text(lab.get(&lock).await).await.contains(r#""resourceVersion":"7""#), "the real one");
         for one in ["", "&watch=1"] {
@@ -371,6 +384,10 @@ async fn where_somebody_else_may_lead_nothing_passes_but_what_tells_the_controll
         assert!(!may_act, "it tries for a while");
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(lab.get(things).await.status(), StatusCode::OK, "it knows by now that it does not lead");
+        for (body, says) in watches.iter_mut().zip([true, false]) {
+            let told = timeout(Duration::from_secs(5), body.frame()).await.expect("it goes on").map(Result::unwrap);
+            assert_eq!(told.is_some(), says, "{told:?}");
+        }
     };
     tokio::select! {
         () = controller => {}

@@ -129,10 +129,9 @@ async fn where_the_api_server_closed_it_or_left_a_message_half_written_nothing_i
 }
 
 #[tokio::test]
-async fn a_lost_lease_and_the_end_of_the_proxy_end_it() {
+async fn the_end_of_the_proxy_ends_it() {
     type Ends = fn(&Shared);
-    let ends: [(&str, Ends, &[u8]); 3] = [
-        ("lease", |shared| shared.gate.close(), b""),
+    let ends: [(&str, Ends, &[u8]); 2] = [
         // In order, as a watch by HTTP.
         ("closing", |shared| shared.closing.cancel(), CLOSED),
         ("abort", |shared| shared.abort.cancel(), b""),
@@ -145,6 +144,21 @@ async fn a_lost_lease_and_the_end_of_the_proxy_end_it() {
         lab.shared.upgraded.close();
         timeout(DEADLINE, lab.shared.upgraded.wait()).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn without_the_lease_it_says_what_leaves_and_ends_in_order_with_it() {
+    let lab = Lab::new(|_| ok());
+    let (mut client, mut server) = joined(&lab.shared).await;
+    let message = |event: &[u8]| [&[0x81, u8::try_from(event.len()).unwrap()][..], event].concat();
+    let added = message(br#"{"type":"ADDED","object":{"metadata":{}}}"#);
+    pass(&mut server, &mut client, &added).await;
+    lab.shared.gate.close();
+    server.write_all(&added).await.unwrap();
+    pass(&mut server, &mut client, &message(br#"{"type":"DELETED","object":{"metadata":{}}}"#)).await;
+    lab.shared.gate.open(term());
+    let told = rest(client).await;
+    assert!(String::from_utf8_lossy(&told).contains("410") && told.ends_with(CLOSED));
 }
 
 #[tokio::test]

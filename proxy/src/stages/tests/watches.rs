@@ -1,11 +1,11 @@
 //! How far watches have come, as the handover sees it, and how they end.
 
-use std::collections::BTreeSet;
-
 use tokio::time::{Instant, timeout};
 
 use super::*;
 use crate::views::fixtures::leaving;
+
+mod silent;
 
 const DELETED: &str = "{\"type\":\"DELETED\",\"object\":{\"metadata\":{\"resourceVersion\":\"12\"}}}\n";
 
@@ -404,19 +404,6 @@ async fn what_is_withheld_moves_no_view() {
     assert!(body.frame().await.is_some());
     assert!(body.frame().now_or_never().is_none());
     assert_eq!(behind(&lab, 12), 1, "nor does what leaves behind it");
-}
-
-/// Their owner would be worked on because they leave.
-#[tokio::test]
-async fn without_the_lease_a_watch_of_controlled_objects_is_cut() {
-    let (_server, respond) = streaming();
-    let lab = Lab::new(respond);
-    let resources = BTreeSet::from([things()]);
-    let policy = Policy { resources, ..Policy::default() };
-    lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(policy)));
-    let mut body = lab.get("/apis/x.io/v1/things?watch=1").await.into_body();
-    lab.shared.gate.close();
-    assert!(body.frame().now_or_never().unwrap().unwrap().is_err());
 }
 
 #[tokio::test]

@@ -107,6 +107,15 @@ fn locks_that_pods_hold_say_where_the_election_is() {
     assert!(!meets("R02", &own) && !meets("R03", &own));
     assert!(meets("R02", &holds(Lock::Lease("kube-system".to_owned(), "lock".to_owned()))));
     assert!(meets("R03", &holds(Lock::OwnedByPod("ns".to_owned(), "lock".to_owned()))));
+    // Where the sidecar is told of one, another elsewhere is one on purpose.
+    let mut told = holds(Lock::Lease("kube-system".to_owned(), "lock".to_owned()));
+    told.locks.push(Lock::Lease("other".to_owned(), "job".to_owned()));
+    let pod = told.deployment.spec.as_mut().unwrap().template.spec.as_mut().unwrap();
+    let mut sidecar = pod.containers[0].clone();
+    (sidecar.name, sidecar.args) =
+        ("ringside-proxy".to_owned(), Some(vec!["--election-namespace=kube-system".to_owned()]));
+    pod.containers.push(sidecar);
+    assert!(!meets("R02", &told));
     let none = Subject { live: true, ..subject(&rights(THINGS, "ns", LEASES)) };
     assert!(is_suspected("R01", &none), "it may write Leases and holds none");
 }

@@ -38,6 +38,7 @@ pub(crate) fn cases() -> Vec<Case> {
     }));
     let of_main = "watch of a main resource when the shard Lease is lost";
     cases.push(case(of_main, "HTTP/1.1; HTTP/2; WebSocket", parted));
+    cases.push(case("watch of any other resource when the shard Lease is lost", "HTTP/1.1; HTTP/2", silent));
     let forms: Vec<_> = FORMS.iter().map(|(form, ..)| *form).chain(["WebSocket"]).collect();
     cases.push(case("watch when its resource leaves the ring, or joins it", &forms.join("; "), changed));
     cases
@@ -110,7 +111,7 @@ async fn hold(probe: &Probe, spec: Value) -> Result<Value> {
     patch(&probe.fixture, &format!("{LEASES}/{}", probe.shard.identity.pod()), &json!({"spec": spec})).await
 }
 
-/// The client is told what others may have, and of nothing that could be worked on. Clients of a WebSocket are told nothing.
+/// The client is told what others may have, and of nothing that could be worked on.
 async fn parted(probe: Probe) -> Result<Outcome> {
     probe.fixture.namespace("losing").await?;
     let (maps, probe) = (Kind::ConfigMap.collection("losing"), alone(probe, "losing").await?);
@@ -124,8 +125,6 @@ async fn parted(probe: Probe) -> Result<Outcome> {
         ensure!(events.len() == 1, "{events:?}");
     }
     hold(&probe, held()).await?;
-    let messages = raw.rest().await?;
-    ensure!(messages.is_empty(), "{messages:?} came");
     unheld(&probe, &Ask::get(&maps)).await.context("after the loss")?;
     probe.fixture.anew(&maps, &object("newcomer")).await?;
     let others = json!({"metadata": {"labels": {&RingLabels::of(&"losing".parse()?).shard: "another"}}});
@@ -141,9 +140,34 @@ async fn parted(probe: Probe) -> Result<Outcome> {
         let end = expired(&one_event(watch).await?)?;
         ensure!(end["type"] == "ERROR" && end["object"]["code"] == 410, "{end}");
     }
+    let messages = raw.rest().await?;
+    let told = String::from_utf8_lossy(&messages);
+    ensure!(told.contains("\"DELETED\"") && told.contains("leaver") && told.contains("\"code\":410"), "{told}");
+    ensure!(!told.contains("newcomer") && messages.iter().rev().nth(3) == Some(&CLOSE), "{told}");
     Ok(Outcome::Changed(
         "tells of nothing but of what leaves the shard, as of `DELETED`, and ends with 410 when the Lease is held again, or \
-         when the client wants it for no longer; a WebSocket breaks off, as when the API server is gone",
+         when the client wants it for no longer",
+    ))
+}
+
+/// A client that gives up a watch which breaks off, or which is refused, lives on.
+async fn silent(probe: Probe) -> Result<Outcome> {
+    probe.fixture.namespace("silent").await?;
+    let (secrets, probe) = ("/api/v1/namespaces/silent/secrets", alone(probe, "silent").await?);
+    let ask = Ask::get(format!("{secrets}?watch=1"));
+    let watches = try_join_all(Http::BOTH.map(|http| watch(&probe, http, &ask))).await?;
+    hold(&probe, held()).await?;
+    unheld(&probe, &Ask::get(secrets)).await.context("after the loss")?;
+    let newcomer = json!({"metadata": {"name": "newcomer"}}).to_string();
+    probe.fixture.admin(&Ask::new(Method::POST, secrets).body(JSON, newcomer)).await?;
+    hold(&probe, json!({"holderIdentity": null})).await?;
+    for watch in watches {
+        let told = one_event(watch).await.context("it breaks off")?;
+        ensure!(told.is_empty(), "{}", String::from_utf8_lossy(&told));
+    }
+    Ok(Outcome::Changed(
+        "says nothing, and ends in order when the Lease is held again: the client goes on from where it is, or, where the \
+         resource is the ring's, lists again",
     ))
 }
 

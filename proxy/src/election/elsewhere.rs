@@ -1,0 +1,82 @@
+//! Elections in other namespaces than the controller's own, as cert-manager's in `kube-system`.
+//!
+//! A Lease there is a lock if its holder names this pod: what a controller writes for others, or as data, names somebody else. None
+//! is learned where the user has named the namespace, or while the controller leads by a lock of another one: a part that
+//! only one replica may run elects there on purpose.
+
+use memchr::memmem;
+
+use super::{Kind, LockName, Locks};
+
+/// Whether, and by which holders, locks of other namespaces are learned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// The user has named the namespace of the elections.
+    Nowhere,
+    /// Where a holder names the shard, or this host as electors know it.
+    NamingUs(Option<String>),
+}
+
+impl Default for Elsewhere {
+    fn default() -> Self {
+        Self::NamingUs(None)
+    }
+}
+
+impl Elsewhere {
+    /// Whether there may be locks of this kind.
+    pub(super) fn may_have(&self, kind: Kind) -> bool {
+        matches!(self, Self::NamingUs(_)) && kind == Kind::Lease
+    }
+
+    /// The names that electors of this pod may have in theirs.
+    fn names<'a>(&'a self, shard: &'a str) -> impl Iterator<Item = &'a str> {
+        let host = match self {
+            Self::Nowhere => None,
+            Self::NamingUs(host) => Some(host.as_deref()),
+        };
+        host.into_iter().flat_map(move |host| [Some(shard), host]).flatten().filter(|name| !name.is_empty())
+    }
+}
+
+impl Locks {
+    /// The names that the controller's electors may have in theirs.
+    pub(crate) fn our_names<'a>(&'a self, shard: &'a str) -> impl Iterator<Item = &'a str> {
+        self.elsewhere.names(shard)
+    }
+
+    /// Whether a lock of another namespace, with this holder, is the controller's.
+    pub(super) fn is_own(&self, namespace: &str, holder: &str, shard: &str) -> bool {
+        let is_there = |name: &LockName| name.namespace == namespace;
+        let is_only_there = self.learned.lock().keys().all(is_there) && self.believed.lock().keys().all(is_there);
+        is_only_there && self.elsewhere.names(shard).any(|name| is_of(holder, name))
+    }
+
+    /// Whether a patch may have a holder who names this pod. At home it may be anybody.
+    pub(super) fn may_name_us(&self, lock: &LockName, body: &[u8], shard: &str) -> bool {
+        let names_us = || self.elsewhere.names(shard).any(|name| memmem::find(body, name.as_bytes()).is_some());
+        lock.namespace == self.home || self.is_believed(lock) || names_us()
+    }
+}
+
+/// Whether an elector on this host calls itself so: by the name alone, or with something behind it that no name of a host has, as
+/// client-go's `_` and a UUID.
+pub(super) fn is_of(holder: &str, host: &str) -> bool {
+    let is_in_a_name = |next: char| next.is_ascii_alphanumeric() || "-.".contains(next);
+    holder.strip_prefix(host).is_some_and(|rest| !rest.starts_with(is_in_a_name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holder_names_a_host_alone_or_before_what_no_name_has() {
+        for holder in ["web-1", "web-1_6a7f", "web-1/x", "web-1 x"] {
+            assert!(is_of(holder, "web-1"), "{holder}");
+        }
+        for holder in ["web-10", "web-1-x_6a7f", "web-1.x", "a-web-1", "web", ""] {
+            assert!(!is_of(holder, "web-1"), "{holder}");
+        }
+    }
+}

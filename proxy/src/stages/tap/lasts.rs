@@ -1,0 +1,88 @@
+//! How long a watch lasts, and when what it was admitted by is over: the shard Lease, and the lead.
+//!
+//! Then its client is told nothing to act on, and the watch ends in order when its client can open another. To break it off at
+//! once would do no more: some clients give up a watch that breaks off, or one that is refused (@kubernetes/client-node). Half an
+//! event is waited for, as nothing can stand behind it, and only for a moment: by what it says a controller may begin with an
+//! object that another shard has by then.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use http::Request;
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::{super::admit::Admitted, End};
+use crate::{
+    body::Body,
+    frames::Lets,
+    request::{RequestInfo, Verb},
+};
+
+/// How long an API server lets a watch last at least whose client does not say (`--min-request-timeout`, as it is by default).
+const AS_LONG_AS_ANY: Duration = Duration::from_secs(1_800);
+/// How long the rest of an event may take. Other shards begin more than a fifth of the Lease later.
+const REST: Duration = Duration::from_secs(1);
+
+/// See the module.
+pub(super) struct Lasts {
+    /// As long as this, which then ends all.
+    pub(super) admitted: Admitted,
+    /// And until then: as the client says, or as long as API servers let it.
+    pub(super) until: Instant,
+    /// What its client is told without that.
+    pub(super) lets: Lets,
+    /// Gone once that is over.
+    over: Option<BoxFuture<'static, ()>>,
+    /// Until then the rest of the event under way may come.
+    rest: Option<Pin<Box<Sleep>>>,
+}
+
+impl Lasts {
+    /// How long the watch lasts that is asked for.
+    pub(super) fn of(request: &Request<Body>) -> Option<Self> {
+        let admitted = request.extensions().get::<Admitted>()?.clone();
+        let info = request.extensions().get::<RequestInfo>().filter(|info| info.verb == Verb::Watch)?;
+        let seconds = info.query.first("timeoutSeconds");
+        let seconds = seconds.and_then(|seconds| seconds.parse::<u32>().ok()).filter(|seconds| *seconds > 0);
+        // A second less: the API server's clock began a moment before the client's watch, or after.
+        let lasts = seconds.map_or(AS_LONG_AS_ANY, |seconds| Duration::from_secs(u64::from(seconds - 1)));
+        // That an object's children leave would have the controller begin with the object.
+        let is_main = admitted.policy.is_main(&info.resource.as_ref()?.kind);
+        let lets = if is_main { Lets::Departures } else { Lets::Nothing };
+        let over = Some(admitted.over().map(drop).boxed());
+        Some(Self { admitted, until: Instant::now() + lasts, lets, over, rest: None })
+    }
+
+    /// Whether that was just over. The clock is asked as well: who wakes hears at once of all that happened, and not in this
+    /// order.
+    pub(super) fn poll_over(&mut self, context: &mut Context<'_>) -> bool {
+        let term = &self.admitted.term;
+        let is_over = |over: &mut BoxFuture<'static, ()>| over.as_mut().poll(context).is_ready() || !term.is_on();
+        self.over.take_if(is_over).is_some()
+    }
+
+    /// Whether it is known that it is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.is_none()
+    }
+
+    /// Ready when its client can open another watch.
+    pub(super) fn regained(&self) -> BoxFuture<'static, End> {
+        self.admitted.regained().map(|()| End::Regained).boxed()
+    }
+
+    /// The client has half an event; nobody knows of what it has of a stream that can't be understood.
+    pub(super) fn wait_for_rest(&mut self, is_opaque: bool) {
+        self.rest = Some(Box::pin(sleep(if is_opaque { Duration::ZERO } else { REST })));
+    }
+
+    /// Whether the rest did not come in time.
+    pub(super) fn lacks_rest(&mut self, at_border: bool, context: &mut Context<'_>) -> bool {
+        self.rest.take_if(|_| at_border);
+        self.rest.as_mut().is_some_and(|rest| rest.as_mut().poll(context) == Poll::Ready(()))
+    }
+}
