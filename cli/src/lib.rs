@@ -3,6 +3,7 @@
 use std::{ffi::OsString, io::Write as _, process::ExitCode};
 
 use clap::Parser as _;
+use ringside_runtime::explain::with_remedy;
 
 pub mod check;
 pub mod cleanup;
@@ -46,7 +47,7 @@ pub async fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             said.exit.into()
         }
         Err(error) => {
-            eprintln!("ringside: {error:#}");
+            eprintln!("ringside: {}", with_remedy(format!("{error:#}")));
             Exit::Failed.into()
         }
     }
