@@ -17,7 +17,7 @@ use crate::{
     groups::GroupId,
     leftovers::Leftovers,
     owners::owner,
-    pages::{PAGE, pages_of, pages_with},
+    pages::{pages_of, pages_with},
     resources::{Resource, Unusable},
     snapshot::{Main, Place, Snapshot},
     target::Target,
@@ -70,7 +70,7 @@ impl Counting<'_> {
         let has_owner = |object: &Target| {
             object.controller.as_ref().is_some_and(|controller| self.snapshot.follows(&resource.id, controller))
         };
-        let mut pages = std::pin::pin!(pages_with(resource.objects(self.client, None), page(), keep));
+        let mut pages = std::pin::pin!(pages_with(resource.objects(self.client, None), ListParams::default(), keep));
         while let Some(page) = pages.try_next().await? {
             for (object, place) in page {
                 if has_owner(&object) {
@@ -212,12 +212,8 @@ impl Counting<'_> {
     }
 
     fn pages(&self, resource: &Resource) -> impl futures::Stream<Item = Result<Vec<Target>, kube::Error>> {
-        pages_of(resource.objects(self.client, None), self.snapshot.labels.clone(), page())
+        pages_of(resource.objects(self.client, None), self.snapshot.labels.clone(), ListParams::default())
     }
-}
-
-fn page() -> ListParams {
-    ListParams::default().limit(u32::try_from(PAGE).unwrap_or(u32::MAX))
 }
 
 /// What becomes of the labels of somebody who is not let go of by himself.
