@@ -11,6 +11,7 @@ use crate::{
     output::{Said, render},
 };
 
+mod pod;
 mod pre;
 mod text;
 
@@ -51,7 +52,11 @@ pub async fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<Said>
         return pre::run(global).await;
     }
     let subject = subject(arguments.deployment.as_deref(), arguments.filename.as_deref(), global).await?;
-    let findings = evaluate(&Rules::load()?, &subject, &arguments.accept);
+    let mut findings = evaluate(&Rules::load()?, &subject, &arguments.accept);
+    if subject.live {
+        findings.extend(pod::findings(&global.connect().await?.client, &subject.deployment).await?);
+        findings.sort_by_key(|finding| finding.mark);
+    }
     let report = Report {
         deployment: format!("{}/{}", subject.namespace(), subject.name()),
         fit: evaluate::is_fit(&findings),

@@ -30,7 +30,7 @@ enum Command {
     /// Moves the objects of a replica to others; its Pod stays, and gets none.
     Drain(drain::Drain),
     /// Adds the proxy to a workload.
-    Inject(inject::Arguments),
+    Inject(Box<inject::Arguments>),
     /// Says which replica works on an object, since when, why, and what a move waits for.
     Owner(owner::Arguments),
     /// Keeps the objects of a ring where they are: no move between replicas that work begins.
@@ -65,7 +65,7 @@ impl Line {
             Command::Cleanup(arguments) => cleanup::run(&global, arguments).await,
             Command::Completion(arguments) => Ok(completion::run(&arguments)),
             Command::Drain(arguments) => drain::drain(&global, &arguments).await,
-            Command::Inject(arguments) => inject::run(&global, arguments).await,
+            Command::Inject(arguments) => inject::run(&global, *arguments).await,
             Command::Owner(arguments) => owner::run(&global, arguments).await,
             Command::Pause(arguments) => pause::pause(&global, &arguments).await,
             Command::Plan(arguments) => plan::run(&global, arguments).await,

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use ringside_ring::RingName;
 use ringside_runtime::config::parse_duration;
-use ringside_sharder::inject::{self, Change, Injected, Injection, Ports, Sidecar};
+use ringside_sharder::inject::{self, Amounts, Change, Injected, Injection, Ports, Resources, Sidecar};
 use serde_json::Value;
 
 use crate::{
@@ -54,9 +54,16 @@ pub struct Arguments {
     /// Shows the proxy's metrics to its own pod only.
     #[arg(long)]
     no_metrics: bool,
-    /// Adds a plain container, as for Kubernetes before 1.29. In the cluster its version decides.
+    /// Adds a plain container, as for Kubernetes before 1.29. In the cluster the versions of its API server and kubelets decide.
     #[arg(long)]
     plain_container: bool,
+    /// What the proxy requests, in place of cpu=50m,memory=128Mi. A resource that is named here or in --proxy-limits loses both of its
+    /// defaults; `none` is no amount.
+    #[arg(long, value_name = "AMOUNTS", default_value = "", hide_default_value = true)]
+    proxy_requests: Amounts,
+    /// What the proxy may use, in place of memory=128Mi.
+    #[arg(long, value_name = "AMOUNTS", default_value = "", hide_default_value = true)]
+    proxy_limits: Amounts,
     /// Grants what sharder and proxies need for this ring and this workload, too.
     #[arg(long)]
     with_rbac: bool,
@@ -87,7 +94,7 @@ struct Target {
     /// Says what would change: without asking the API server, or as it says.
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_value_t = DryRun::None, default_missing_value = "client")]
     dry_run: DryRun,
-    /// Changes a workload that another tool manages, too.
+    /// Changes a workload too that another tool manages, or whose pods have a neighbour that interferes.
     #[arg(long)]
     force: bool,
 }
@@ -164,6 +171,7 @@ pub async fn run(global: &Global, arguments: Arguments) -> anyhow::Result<Said> 
         ports: arguments.ports,
         metrics: !arguments.no_metrics,
         sidecar,
+        resources: Resources::default().chosen(&arguments.proxy_requests, &arguments.proxy_limits),
     };
     act(global, &arguments.target, Action::Inject(Box::new(injection)), with_rbac.as_ref()).await
 }

@@ -3,6 +3,7 @@
 use std::{ffi::OsString, io::Write as _, process::ExitCode};
 
 use clap::Parser as _;
+use ringside_runtime::explain::with_remedy;
 
 pub mod check;
 pub mod cleanup;
@@ -13,6 +14,7 @@ pub mod drain;
 pub mod exit;
 pub mod fit;
 pub mod inject;
+pub mod neighbours;
 pub mod output;
 pub mod owner;
 pub mod pause;
@@ -46,7 +48,7 @@ pub async fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             said.exit.into()
         }
         Err(error) => {
-            eprintln!("ringside: {error:#}");
+            eprintln!("ringside: {}", with_remedy(format!("{error:#}")));
             Exit::Failed.into()
         }
     }

@@ -56,7 +56,25 @@ pub fn causes(error: &dyn Error) -> String {
         }
         next = cause.source();
     }
-    text
+    with_remedy(text)
+}
+
+/// Says what to do where rustls refuses a certificate that other clients take.
+pub fn with_remedy(text: String) -> String {
+    let remedy = match &text {
+        said if said.contains(": issue one ") => return text,
+        said if said.contains("CaUsedAsEndEntity") => {
+            "the API server's certificate is that of an authority (CA:TRUE), which may not serve: issue one with CA:FALSE"
+        }
+        said if said.contains("UnsupportedCertVersion") && said.contains("private key") => {
+            "the client certificate is of X.509 version 1: issue one of version 3"
+        }
+        said if said.contains("UnsupportedCertVersion") => {
+            "the API server's certificate is of X.509 version 1: issue one of version 3, with the name that it serves"
+        }
+        _ => return text,
+    };
+    format!("{remedy} ({text})")
 }
 
 #[cfg(test)]
@@ -68,6 +86,21 @@ mod tests {
         let message = r#"leases.coordination.k8s.io is forbidden: User "x" cannot list resource "leases""#;
         let status = Status::failure(message, "Forbidden").with_code(403);
         assert_eq!(explain(&kube::Error::Api(status.boxed())), format!("missing permission: {message}"));
+    }
+
+    #[test]
+    fn certificates_that_rustls_refuses_have_a_remedy_once() {
+        let of_client = "invalid private key: invalid peer certificate: Other(OtherError(UnsupportedCertVersion))";
+        for (said, remedy) in [
+            (of_client, "the client certificate is of X.509 version 1: issue one of version 3 ("),
+            ("invalid peer certificate: UnsupportedCertVersion", "the API server's certificate is of X.509 version 1"),
+            ("invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))", "(CA:TRUE), which may not serve"),
+        ] {
+            let told = explain(&kube::Error::Service(said.into()));
+            assert!(told.contains(remedy) && told.contains(said), "{told}");
+            assert_eq!(with_remedy(told.clone()), told);
+        }
+        assert_eq!(with_remedy("connection refused".to_owned()), "connection refused");
     }
 
     #[test]

@@ -11,6 +11,8 @@ use ringside_runtime::{
 };
 use tracing_subscriber::EnvFilter;
 
+use crate::inject::{Amounts, Resources};
+
 /// The options as they were given, before they are checked: as text, so that every fault is seen at once.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ringside-sharder", version, about = "Assigns the objects of rings to shards")]
@@ -45,6 +47,12 @@ pub struct Options {
     /// The proxy's image in these pods.
     #[arg(long, env = "RINGSIDE_PROXY_IMAGE", value_name = "IMAGE")]
     proxy_image: Option<String>,
+    /// What the proxy requests in these pods, as cpu=50m,memory=128Mi; `none` takes a default away. A pod may say other amounts.
+    #[arg(long, env = "RINGSIDE_PROXY_REQUESTS", value_name = "AMOUNTS", default_value = "")]
+    proxy_requests: String,
+    /// What the proxy may use in these pods, as memory=128Mi. A resource that is named here or above loses both of its defaults.
+    #[arg(long, env = "RINGSIDE_PROXY_LIMITS", value_name = "AMOUNTS", default_value = "")]
+    proxy_limits: String,
     /// What becomes of such pods while no sharder answers: Ignore, they run without the proxy; or Fail, they have to wait.
     #[arg(long, env = "RINGSIDE_INJECTOR_FAILURE_POLICY", value_name = "POLICY", default_value = "Ignore")]
     injector_failure_policy: String,
@@ -125,6 +133,8 @@ pub enum CertificateSource {
 pub struct Injector {
     /// The proxy's image.
     pub image: String,
+    /// What the proxy asks of its node.
+    pub resources: Resources,
     /// What becomes of the pods while no sharder answers.
     pub failure_policy: FailurePolicy,
 }
@@ -211,7 +221,14 @@ impl TryFrom<Options> for Config {
             (true, Some(image)) if !image.is_empty() => Some(image),
             (true, _) => faults.check("--injector", Err("name the image that pods get, with --proxy-image")),
         };
-        let injector = image.zip(policy).map(|(image, failure_policy)| Injector { image, failure_policy });
+        let requests = faults.check("--proxy-requests", options.proxy_requests.parse::<Amounts>());
+        let limits = faults.check("--proxy-limits", options.proxy_limits.parse::<Amounts>());
+        let resources = requests.zip(limits).map(|(requests, limits)| Resources::or_default(&requests, &limits));
+        let injector = image.zip(policy).zip(resources).map(|((image, failure_policy), resources)| Injector {
+            image,
+            resources,
+            failure_policy,
+        });
         let admin_listen = faults.check("--admin-listen", parse_address(&options.admin_listen));
         let sync_period = faults.check("--sync-period", parse_period(&options.sync_period));
         let tokens = faults.check("--tokens-per-shard", parse_tokens(&options.tokens_per_shard));
@@ -356,10 +373,12 @@ mod tests {
     fn injector_needs_an_image() {
         let injector = |arguments: &[&str]| parse(arguments).map(|config| config.injector);
         assert_eq!(injector(&["--proxy-image=p"]), Ok(None));
-        let all = ["--injector", "--proxy-image=p", "--injector-failure-policy=Fail"];
-        let expected = Injector { image: "p".to_owned(), failure_policy: FailurePolicy::Fail };
+        let all = ["--injector", "--proxy-image=p", "--injector-failure-policy=Fail", "--proxy-limits=memory=64Mi"];
+        let resources = Resources::or_default(&Amounts::default(), &"memory=64Mi".parse().unwrap());
+        let expected = Injector { image: "p".to_owned(), resources, failure_policy: FailurePolicy::Fail };
         assert_eq!(injector(&all), Ok(Some(expected)));
-        let faults = injector(&["--injector", "--injector-failure-policy=Maybe"]).unwrap_err();
+        let faults = injector(&["--injector", "--injector-failure-policy=Maybe", "--proxy-requests=cpu"]).unwrap_err();
+        assert!(faults.contains("--proxy-requests") && faults.contains("cpu=50m,memory=128Mi"), "{faults}");
         assert!(faults.contains("--proxy-image") && faults.contains("neither 'Ignore' nor 'Fail'"), "{faults}");
     }
 

@@ -12,26 +12,35 @@ mod before;
 mod container;
 mod environment;
 mod options;
+mod others;
 mod parts;
+mod resources;
 #[cfg(test)]
 mod tests;
+mod token;
 
 use self::before::Before;
 pub use self::options::{Injection, Ports, Sidecar};
 use self::parts::{containers_of, items, remove, spec_of};
+pub use self::{
+    resources::{Amounts, Resources},
+    token::{TOKEN_VOLUME, has_token},
+};
 
 /// The name of the proxy's container.
 pub const CONTAINER: &str = "ringside-proxy";
 /// The annotation on a pod template that the proxy was added to; its value is the version that did so.
 pub const INJECTED: &str = "ringside.dev/injected";
+/// The label of pods and namespaces that ask the injector for the proxy. On a pod its value is the ring.
+pub const LABEL: &str = "ringside.dev/inject";
+/// The label's value on a pod that must not be injected.
+pub const DISABLED: &str = "disabled";
 /// The volume that proxy and controller share.
-const VOLUME: &str = "ringside";
+pub const VOLUME: &str = "ringside";
 /// Where both mount it.
 const FOLDER: &str = "/var/run/ringside";
 /// Where a client in a pod looks for its token.
 const TOKEN_FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// How the volumes begin that the API server adds to pods for that folder.
-const TOKEN_VOLUME: &str = "kube-api-access-";
 
 /// What an injection did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,8 +98,8 @@ pub enum Refusal {
     )]
     ForeignProxy,
     /// The volume's name is taken.
-    #[error("it has a volume '{VOLUME}' of its own: give that another name")]
-    VolumeTaken,
+    #[error("it has a volume '{0}' of its own: give that another name")]
+    VolumeTaken(&'static str),
     /// A folder is taken that the controller is to find the proxy by.
     #[error(
         "container '{container}' mounts volume '{volume}' at {path}, where it is to find the proxy's token: mount that elsewhere"
@@ -103,11 +112,6 @@ pub enum Refusal {
         /// Where it is mounted.
         path: String,
     },
-    /// The proxy would have no token either.
-    #[error(
-        "automountServiceAccountToken is false: the proxy needs the pod's token; set it to true, the controller does not see that token"
-    )]
-    NoToken,
     /// A variable stands there twice.
     #[error("container '{container}' has the variable {name} twice: remove one")]
     VariableTwice {
@@ -160,6 +164,15 @@ pub fn is_injected(object: &Value) -> bool {
     template_of(&mut object.clone()).is_ok_and(|(_, template)| is_marked(template))
 }
 
+/// Whether a container of a workload has the proxy's name, also one that was added by hand.
+#[must_use]
+pub fn has_proxy(workload: &Value) -> bool {
+    ["initContainers", "containers"].iter().any(|list| {
+        let containers = workload["spec"]["template"]["spec"][list].as_array();
+        containers.into_iter().flatten().any(|container| container["name"] == CONTAINER)
+    })
+}
+
 /// Whether it is of a kind that the proxy can be added to.
 #[must_use]
 pub fn is_workload(object: &Value) -> bool {
@@ -210,31 +223,36 @@ fn add(kind: Kind, template: &mut Object, injection: &Injection) -> Result<Injec
     let default = if on_node { Ports::on_node(&injection.ring) } else { Ports::DEFAULT };
     let ports = injection.ports.unwrap_or(default);
 
-    let mut token = None;
+    let volumes = items(spec, "volumes").to_vec();
     for (name, container) in containers_of(spec)? {
-        if !injection.containers.is_empty() && !injection.containers.contains(&name) {
+        let is_meant = match injection.containers.as_slice() {
+            [] => !others::adds(&name),
+            named => named.contains(&name),
+        };
+        if !is_meant {
             continue;
         }
         let mounts = before.list(container, "volumeMounts", &format!("{name}/volumeMounts"))?;
-        if kind == Kind::Pod
-            && let Some(at) = mounts.iter().position(is_token_mount)
-        {
-            token = Some(mounts.remove(at));
+        if let Some(at) = token::mounted(kind, &volumes, mounts) {
+            let mount = mounts.remove(at);
+            // A Pod that is created gets none of the API server's back.
+            if !token::is_added(kind, &mount) {
+                before.mounts.insert(name.clone(), (at, mount));
+            }
         }
         free(&name, mounts)?;
+        mounts.push(token::sign());
         for path in [FOLDER, TOKEN_FOLDER] {
             mounts.push(json!({"name": VOLUME, "mountPath": path, "readOnly": true}));
         }
         injected.changes.push(Change::Added(format!("{name}: {FOLDER} and {TOKEN_FOLDER}")));
         environment::lead((&name, container), ports.listen, &mut before, &mut injected)?;
     }
-    if spec.get("automountServiceAccountToken") == Some(&Value::Bool(false)) && token.is_none() {
-        return Err(Refusal::NoToken);
-    }
 
     let volumes = before.list(spec, "volumes", "volumes")?;
     volumes.push(json!({"name": VOLUME, "emptyDir": {"medium": "Memory"}}));
-    injected.changes.push(Change::Added(format!("volume {VOLUME}")));
+    volumes.push(token::volume());
+    injected.changes.push(Change::Added(format!("volumes {VOLUME} and {TOKEN_VOLUME}")));
     let key = match injection.sidecar {
         Sidecar::Native => "initContainers",
         Sidecar::Plain => "containers",
@@ -245,7 +263,7 @@ fn add(kind: Kind, template: &mut Object, injection: &Injection) -> Result<Injec
                 .to_owned(),
         );
     }
-    let proxy = container::proxy(injection, ports, (on_node, spec), token);
+    let proxy = container::proxy(injection, ports, (on_node, spec));
     let list = before.list(spec, key, key)?;
     injected.changes.insert(0, Change::Added(format!("{key}[{}] {CONTAINER}", list.len())));
     list.push(proxy);
@@ -266,10 +284,8 @@ fn check(spec: &mut Object, wanted: &[String]) -> Result<(), Refusal> {
     if named("initContainers", CONTAINER) || named("containers", CONTAINER) {
         return Err(Refusal::ForeignProxy);
     }
-    if named("volumes", VOLUME) {
-        return Err(Refusal::VolumeTaken);
-    }
-    Ok(())
+    let taken = [VOLUME, TOKEN_VOLUME].into_iter().find(|volume| named("volumes", volume));
+    taken.map_or(Ok(()), |volume| Err(Refusal::VolumeTaken(volume)))
 }
 
 /// Refuses a container that mounts something else where it is to find the proxy.
@@ -280,7 +296,7 @@ fn free(container: &str, mounts: &[Value]) -> Result<(), Refusal> {
             let path = resolved(path);
             path.strip_prefix(resolved(folder)).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        if is_in(FOLDER) || is_in(TOKEN_FOLDER) {
+        if [FOLDER, TOKEN_FOLDER, token::SIGN].into_iter().any(is_in) {
             let volume = mount["name"].as_str().unwrap_or_default().to_owned();
             return Err(Refusal::FolderTaken { container: container.to_owned(), volume, path: path.to_owned() });
         }
@@ -294,11 +310,6 @@ fn resolved(path: &str) -> &str {
     if path.starts_with("/var/run/") { &path["/var".len()..] } else { path }
 }
 
-fn is_token_mount(mount: &Value) -> bool {
-    let volume = mount["name"].as_str().unwrap_or_default();
-    volume.starts_with(TOKEN_VOLUME) && mount["mountPath"] == TOKEN_FOLDER
-}
-
 fn take_off(template: &mut Object) -> Result<Vec<Change>, Refusal> {
     let before = Before::unmark(template)?;
     let mut changes = Vec::new();
@@ -309,13 +320,15 @@ fn take_off(template: &mut Object) -> Result<Vec<Change>, Refusal> {
             before.tidy(spec, key, key);
         }
     }
-    if remove(spec, "volumes", |item| item["name"] == VOLUME) {
-        changes.push(Change::Removed(format!("volume {VOLUME}")));
+    let is_ours = |item: &Value| item["name"] == VOLUME || item["name"] == TOKEN_VOLUME;
+    if remove(spec, "volumes", is_ours) {
+        changes.push(Change::Removed(format!("volumes {VOLUME} and {TOKEN_VOLUME}")));
         before.tidy(spec, "volumes", "volumes");
     }
     for (name, container) in containers_of(spec)? {
-        if remove(container, "volumeMounts", |item| item["name"] == VOLUME) {
+        if remove(container, "volumeMounts", is_ours) {
             changes.push(Change::Removed(format!("{name}: {FOLDER} and {TOKEN_FOLDER}")));
+            before.mount_again(&name, container);
             before.tidy(container, "volumeMounts", &format!("{name}/volumeMounts"));
             changes.extend(environment::lead_back((&name, container), &before));
         }

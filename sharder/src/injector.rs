@@ -5,7 +5,7 @@
 
 use std::{convert::Infallible, time::Duration};
 
-use futures::future::join3;
+use futures::future::{join, join_all};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::{
     Client,
@@ -27,27 +27,38 @@ use crate::{
 
 /// The path of the webhook.
 pub(crate) const PATH: &str = "/inject";
-/// The label of pods and namespaces that ask for it. On a pod its value is the ring.
-pub(crate) const LABEL: &str = "ringside.dev/inject";
-/// Its value on a namespace.
+/// The path of the webhook that keeps the proxy a sidecar.
+pub(crate) const SIDECAR_PATH: &str = "/sidecar";
+pub(crate) use crate::inject::{DISABLED, LABEL};
+/// The label's value on a namespace.
 const ENABLED: &str = "enabled";
-/// Its value on a pod that must not be injected.
-pub(crate) const DISABLED: &str = "disabled";
 
 const WEBHOOK: &str = "inject.ringside.dev";
 const TIMEOUT_SECONDS: i32 = 2;
-/// The configurations: for pods with the label, and for pods without it in namespaces that have it.
-const NAMES: [(&str, Asked); 2] =
-    [("ringside-injector", Asked::ByPod), ("ringside-injector-namespaces", Asked::ByNamespace)];
+/// The configurations, each with what its webhook is called for.
+const NAMES: [(&str, Calls); 3] = [
+    ("ringside-injector", Calls::WithLabel),
+    ("ringside-injector-namespaces", Calls::OfNamespace),
+    ("ringside-injector-sidecars", Calls::WithSidecar),
+];
+/// Pods with the proxy as a native sidecar at their creation, and such as lose that by an update. It is called as the pod is created
+/// whatever the pod looks like then: a webhook that was not called is not called again after others changed the pod.
+const HAS_SIDECAR: &str = "has(object.spec.initContainers) && object.spec.initContainers.exists(c, c.name == 'ringside-proxy' \
+     && (request.operation == 'CREATE' || !has(c.restartPolicy) && has(oldObject.spec.initContainers) \
+     && oldObject.spec.initContainers.exists(o, o.name == c.name && has(o.restartPolicy))))";
 
-/// Who asks for the injection.
+/// What a webhook is called for.
 #[derive(Clone, Copy)]
-enum Asked {
-    ByPod,
-    ByNamespace,
+enum Calls {
+    /// Pods that ask for the injection.
+    WithLabel,
+    /// Pods of a namespace that asks for it.
+    OfNamespace,
+    /// Pods that have the proxy, by whichever way: webhooks and clients with old types drop what makes it a sidecar.
+    WithSidecar,
 }
 
-/// Keeps both for as long as this replica leads, or deletes them where the sharder does not inject.
+/// Keeps them for as long as this replica leads, or deletes them where the sharder does not inject.
 pub(crate) async fn keep(
     (client, watches): (&Client, &Client),
     home: &Home,
@@ -56,20 +67,23 @@ pub(crate) async fn keep(
     injector: Option<&Injector>,
 ) -> Infallible {
     let kind = ApiResource::erase::<MutatingWebhookConfiguration>(&());
-    let [(pods, by_pod), (namespaces, by_namespace)] = NAMES.map(|(name, asked)| {
-        let (kept, keeper) = Kept::new((client, watches), &kind, name.to_owned(), period);
-        ((kept, name, asked), keeper.keeping_foreign(keep_foreign))
-    });
+    let (kept, keepers): (Vec<_>, Vec<_>) = NAMES
+        .into_iter()
+        .map(|(name, calls)| {
+            let (kept, keeper) = Kept::new((client, watches), &kind, name.to_owned(), period);
+            ((kept, name, calls), keeper.keeping_foreign(keep_foreign).run())
+        })
+        .unzip();
     let steer = async {
         let Some(injector) = injector else {
             // It was turned off, maybe: no pod that they are about could be created with `Fail`.
-            [&pods, &namespaces].iter().for_each(|(kept, ..)| kept.want(None));
+            kept.iter().for_each(|(kept, ..)| kept.want(None));
             return std::future::pending::<Infallible>().await;
         };
         loop {
             if let Some(trust) = &*trust.borrow_and_update() {
-                for (kept, name, asked) in [&pods, &namespaces] {
-                    kept.want(Some(configuration(name, *asked, config, trust, home, injector)));
+                for (kept, name, calls) in &kept {
+                    kept.want(Some(configuration(name, *calls, config, trust, home, injector)));
                 }
             }
             if trust.changed().await.is_err() {
@@ -78,32 +92,38 @@ pub(crate) async fn keep(
             }
         }
     };
-    let (never, ..) = join3(by_pod.run(), by_namespace.run(), steer).await;
+    let (never, _) = join(steer, join_all(keepers)).await;
     never
 }
 
 fn configuration(
     name: &str,
-    asked: Asked,
+    calls: Calls,
     config: &ClientConfig,
     trust: &Trust,
     home: &Home,
     injector: &Injector,
 ) -> DynamicObject {
-    let (objects, namespaces) = match asked {
-        Asked::ByPod => (
-            json!([{"key": LABEL, "operator": "Exists"}, {"key": LABEL, "operator": "NotIn", "values": [DISABLED]}]),
+    let (objects, namespaces) = match calls {
+        Calls::WithLabel => (
+            json!({"matchExpressions": [{"key": LABEL, "operator": "Exists"}, {"key": LABEL, "operator": "NotIn", "values": [DISABLED]}]}),
             json!({}),
         ),
-        Asked::ByNamespace => {
-            (json!([{"key": LABEL, "operator": "DoesNotExist"}]), json!({"matchLabels": {LABEL: ENABLED}}))
-        }
+        Calls::OfNamespace => (
+            json!({"matchExpressions": [{"key": LABEL, "operator": "DoesNotExist"}]}),
+            json!({"matchLabels": {LABEL: ENABLED}}),
+        ),
+        Calls::WithSidecar => (json!({}), json!({})),
     };
-    let webhook: Value = json!({
+    let (path, operations, again) = match calls {
+        Calls::WithLabel | Calls::OfNamespace => (PATH, json!(["CREATE"]), "Never"),
+        Calls::WithSidecar => (SIDECAR_PATH, json!(["CREATE", "UPDATE"]), "IfNeeded"),
+    };
+    let mut webhook: Value = json!({
         "name": WEBHOOK,
-        "clientConfig": config.of(PATH, trust),
-        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"], "scope": "Namespaced"}],
-        "objectSelector": {"matchExpressions": objects},
+        "clientConfig": config.of(path, trust),
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": operations, "resources": ["pods"], "scope": "Namespaced"}],
+        "objectSelector": objects,
         "namespaceSelector": namespaces,
         "failurePolicy": injector.failure_policy.as_str(),
         "timeoutSeconds": TIMEOUT_SECONDS,
@@ -111,8 +131,11 @@ fn configuration(
         "admissionReviewVersions": ["v1"],
         // The API server's defaults, so that what is stored can be compared.
         "matchPolicy": "Equivalent",
-        "reinvocationPolicy": "Never",
+        "reinvocationPolicy": again,
     });
+    if matches!(calls, Calls::WithSidecar) {
+        webhook["matchConditions"] = json!([{"name": "has-the-sidecar", "expression": HAS_SIDECAR}]);
+    }
     let metadata = ObjectMeta { name: Some(name.to_owned()), annotations: trust.annotations(), ..home.belonging() };
     noted(DynamicObject {
         types: Some(TypeMeta::resource::<MutatingWebhookConfiguration>()),
@@ -133,7 +156,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn configurations_go_where_the_sharder_no_longer_injects_unless_they_are_of_another() {
         let path = |name: &str| format!("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{name}");
-        let [(ours, _), (foreign, _)] = NAMES;
+        let [(ours, _), (foreign, _), _] = NAMES;
         let api = FakeApi::default();
         api.put("/api/v1/namespaces/home", json!({"metadata": {"name": "home", "uid": "u"}}));
         for (name, labels) in [(ours, json!(belonging_labels())), (foreign, json!({}))] {

@@ -129,10 +129,10 @@ fn start(
         room: Room::default(),
         owners: Arc::default(),
         creates: creates.clone(),
-        injector: config
-            .injector
-            .as_ref()
-            .map(|injector| Injector::new(clients.requests.clone(), observed.namespaces.clone(), &injector.image)),
+        injector: config.injector.as_ref().map(|injector| {
+            let added = (&*injector.image, injector.resources.clone());
+            Injector::new(clients.requests.clone(), observed.namespaces.clone(), added)
+        }),
     };
     tasks.spawn("the webhook", serve(webhook, identity.acceptor()?, reviewer, shutdown.clone()));
     let trust = keep_certificate(tasks, &config, &clients.requests, (identity, certified), shutdown);

@@ -21,11 +21,9 @@ use super::text::line;
 use crate::{
     cluster::Global,
     fit::Mark,
+    neighbours::{OLDEST_MINOR, OldKubelets, old_kubelets},
     output::{Said, render},
 };
-
-/// The oldest minor version of Kubernetes 1 with native sidecars.
-const OLDEST_MINOR: u32 = 29;
 
 /// The namespace that Ringside is installed in.
 const NAMESPACE: &str = "ringside-system";
@@ -50,6 +48,7 @@ struct Facts {
     nodes: BTreeSet<String>,
     forbidden: Vec<String>,
     quotas: Vec<String>,
+    old_kubelets: Option<OldKubelets>,
     definition: Option<CustomResourceDefinition>,
     /// That of the newer kind, if there is one: ours or another project's.
     controller_rings: Option<CustomResourceDefinition>,
@@ -142,11 +141,17 @@ fn judge(facts: &Facts) -> Vec<Item> {
     items
 }
 
-/// What is to be done on the platforms that the marks of nodes and groups show.
+/// What is to be done for the nodes that there are, and on the platforms that the marks of nodes and groups show.
 fn platforms(facts: &Facts) -> Vec<String> {
     let has_label = |start: &str| facts.nodes.iter().any(|label| label.starts_with(start));
     let has_group = |end: &str| facts.groups.iter().any(|group| group.ends_with(end));
     let mut found = Vec::new();
+    if let Some(old) = facts.old_kubelets.as_ref().filter(|_| facts.minor >= OLDEST_MINOR) {
+        found.push(format!(
+            "{}: upgrade them, or inject with --plain-container (annotation ringside.dev/plain-container: \"true\")",
+            old.told()
+        ));
+    }
     if has_label("kubernetes.azure.com/") {
         found
             .push("AKS adds selectors to webhook configurations: use the overlay aks (docs: platforms#aks)".to_owned());
@@ -203,6 +208,10 @@ async fn gather(client: &Client) -> anyhow::Result<Facts> {
     match nodes.list_metadata(&ListParams::default().limit(20)).await {
         Ok(nodes) => facts.nodes = nodes.items.iter().flat_map(|node| node.labels().keys().cloned()).collect(),
         Err(error) => facts.unseen.push(format!("Nodes: {}", explain(&error))),
+    }
+    match old_kubelets(client).await {
+        Ok(old) => facts.old_kubelets = old,
+        Err(error) => facts.unseen.push(format!("kubelets' versions: {}", explain(&error))),
     }
     let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), NAMESPACE);
     match quotas.list_metadata(&ListParams::default()).await {
@@ -266,6 +275,14 @@ mod tests {
             (Mark::Note, "1.30", one(|facts| facts.minor = 29)),
             (Mark::Unfit, "ask for these rights", one(|facts| facts.forbidden = vec!["clusterroles".to_owned()])),
             (Mark::Note, "ringside-system/q", one(|facts| facts.quotas = vec!["q".to_owned()])),
+            (
+                Mark::Note,
+                "2 kubelets are older than 1.29 (node node-0: v1.28.9)",
+                one(|facts| {
+                    let example = ("node-0".to_owned(), "v1.28.9".to_owned());
+                    facts.old_kubelets = Some(OldKubelets { count: 2, example });
+                }),
+            ),
             (Mark::Note, "another sharding project", one(|facts| facts.definition = None)),
             (
                 Mark::Note,

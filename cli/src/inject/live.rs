@@ -9,7 +9,7 @@ use kube::{
     discovery::ApiResource,
 };
 use ringside_runtime::explain::{code, explain};
-use ringside_sharder::inject::{CONTAINER, Refusal, Sidecar};
+use ringside_sharder::inject::{Refusal, Sidecar, has_proxy};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -21,6 +21,7 @@ use super::{
 use crate::{
     cluster::{Cluster, Global},
     exit::Exit,
+    neighbours::{self, old_kubelets},
     output::{Said, render},
 };
 
@@ -33,8 +34,8 @@ struct Outcome {
     workload: String,
     changes: Vec<String>,
     /// What kept it from being written.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    refused: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refused: Vec<String>,
     result: String,
 }
 
@@ -54,9 +55,9 @@ pub(super) async fn act(
     let workload = format!("{} {namespace}/{name}", resource.kind);
     let api: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), namespace, &resource);
     let failed = |what: &str, error: &kube::Error| anyhow!("can't {what} {workload}: {}", explain(error));
-    action.suit(&cluster).await.map_err(|error| failed("ask the version for", &error))?;
+    let of_versions = action.suit(&cluster).await.map_err(|error| failed("ask the version for", &error))?;
     let mut attempts = ATTEMPTS;
-    let (injected, granted, refused, result) = loop {
+    let (injected, granted, refused, notes, result) = loop {
         let found = api.get_opt(name).await.map_err(|error| failed("read", &error))?;
         let before = serde_json::to_value(found.with_context(|| format!("there is no {workload}"))?)?;
         let mut after = before.clone();
@@ -77,12 +78,13 @@ pub(super) async fn act(
             Action::Inject(_) => election::refusal_in_cluster(&cluster.client, &after).await?,
             Action::Uninject => None,
         };
-        let managed = Managed::of(&before).filter(|_| !target.force).map(|managed| managed.warning());
-        let refused = elsewhere.or(managed);
-        let result = match (&refused, target.dry_run) {
-            (Some(_), _) => format!("{workload} was not changed"),
-            (None, DryRun::Client) => format!("{workload} was not changed (dry run)"),
-            (None, dry_run) => {
+        let (mut refused, notes) = objections(&cluster, target, &action, (namespace, &before, &after)).await;
+        refused.extend(elsewhere);
+        let notes = of_versions.iter().cloned().chain(notes).collect::<Vec<_>>();
+        let result = match (refused.is_empty(), target.dry_run) {
+            (false, _) => format!("{workload} was not changed"),
+            (true, DryRun::Client) => format!("{workload} was not changed (dry run)"),
+            (true, dry_run) => {
                 let dry_run = dry_run == DryRun::Server;
                 permissions::apply(&cluster.client, &granted, dry_run).await?;
                 let written = match write(&api, name, (&before, &after), dry_run).await {
@@ -100,15 +102,36 @@ pub(super) async fn act(
                 }
             }
         };
-        break (injected, granted, refused, result);
+        break (injected, granted, refused, notes, result);
     };
-    let changes = lines(&injected, &granted);
+    let mut changes = lines(&injected, &granted);
+    changes.extend(notes.into_iter().map(|note| format!("! {note}")));
     Outcome { workload, changes, refused, result }.said(global)
+}
+
+/// What keeps a workload from being written, and what to say beside. What is forced is said.
+async fn objections(
+    cluster: &Cluster,
+    target: &Target,
+    action: &Action,
+    (namespace, before, after): (&str, &Value, &Value),
+) -> (Vec<String>, Vec<String>) {
+    let mut refused: Vec<_> = Managed::of(before).map(|managed| managed.warning()).into_iter().collect();
+    let mut notes = Vec::new();
+    if refused.is_empty() && target.dry_run != DryRun::Client && matches!(action, Action::Inject(_)) {
+        let neighbours = neighbours::ask(&cluster.client, namespace, after).await;
+        notes.extend(neighbours.notes);
+        refused.extend(neighbours.found.iter().map(ToString::to_string));
+    }
+    if target.force {
+        notes.append(&mut refused);
+    }
+    (refused, notes)
 }
 
 impl Outcome {
     fn said(&self, global: &Global) -> anyhow::Result<Said> {
-        let exit = if self.refused.is_some() { Exit::Unhealthy } else { Exit::Good };
+        let exit = if self.refused.is_empty() { Exit::Good } else { Exit::Unhealthy };
         let text = render(global.output, self, |outcome| {
             let parts = outcome.changes.iter().chain(&outcome.refused).chain([&outcome.result]);
             parts.map(String::as_str).collect::<Vec<_>>().join("\n")
@@ -118,24 +141,30 @@ impl Outcome {
 }
 
 impl Action {
-    /// Adds the proxy as the server's version can have it.
-    async fn suit(&mut self, cluster: &Cluster) -> Result<(), kube::Error> {
+    /// Adds the proxy as the versions of the API server and of the kubelets can have it; returns what to say of that.
+    async fn suit(&mut self, cluster: &Cluster) -> Result<Vec<String>, kube::Error> {
+        let mut notes = Vec::new();
         if let Self::Inject(injection) = self
             && injection.sidecar == Sidecar::Native
         {
             let version = cluster.client.apiserver_version().await?;
             injection.sidecar = Sidecar::for_server(&version.major, &version.minor);
+            if injection.sidecar == Sidecar::Native {
+                match old_kubelets(&cluster.client).await {
+                    Ok(None) => {}
+                    Ok(Some(old)) => {
+                        injection.sidecar = Sidecar::Plain;
+                        notes.push(format!(
+                            "{}: so it is a plain container. Upgrade them, and inject again",
+                            old.told()
+                        ));
+                    }
+                    Err(error) => notes.push(format!("kubelets' versions were not looked at: {}", explain(&error))),
+                }
+            }
         }
-        Ok(())
+        Ok(notes)
     }
-}
-
-/// Whether a container has the proxy's name, also one that was added by hand.
-fn has_proxy(workload: &Value) -> bool {
-    ["initContainers", "containers"].iter().any(|list| {
-        let containers = workload["spec"]["template"]["spec"][list].as_array();
-        containers.into_iter().flatten().any(|container| container["name"] == CONTAINER)
-    })
 }
 
 /// Writes the new pod template, unless the workload was written since it was read: that conflicts, by the version.

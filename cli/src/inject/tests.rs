@@ -131,7 +131,7 @@ async fn dry_run_tells_what_would_change() {
         "+ initContainers[0] ringside-proxy\n\
          + manager: /var/run/ringside and /var/run/secrets/kubernetes.io/serviceaccount\n\
          + manager: env KUBECONFIG, KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT\n\
-         + volume ringside"
+         + volumes ringside and ringside-token"
     );
 }
 

@@ -100,7 +100,7 @@ fn kustomizations_and_chart_have_the_same_files() {
 }
 
 /// A value, another one in JSON, and what has to be set for it to count.
-const CHANGES: [(&str, &str, &str); 48] = [
+const CHANGES: [(&str, &str, &str); 50] = [
     ("image.registry", r#""registry.example.com""#, ""),
     ("image.pullPolicy", r#""Always""#, ""),
     ("image.pullSecrets", r#"[{"name": "registry"}]"#, ""),
@@ -148,6 +148,8 @@ const CHANGES: [(&str, &str, &str); 48] = [
     ("injector.failurePolicy", r#""Fail""#, "injector.enabled=true"),
     ("proxy.image.repository", r#""other""#, "injector.enabled=true"),
     ("proxy.image.tag", r#""9.9.9""#, "injector.enabled=true"),
+    ("proxy.resources.requests", r#"{"cpu":"10m"}"#, "injector.enabled=true"),
+    ("proxy.resources.limits", r#"{"memory":"64Mi"}"#, "injector.enabled=true"),
     (
         "proxy.image.digest",
         r#""sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef""#,

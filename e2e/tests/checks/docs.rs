@@ -16,13 +16,14 @@ use ringside_e2e::{
 use serde_json::{Value, json};
 
 /// The pages of the book in their order, with the lines that each may have.
-const PAGES: [(&str, usize); 19] = [
+const PAGES: [(&str, usize); 20] = [
     ("introduction", 60),
     ("fit", 120),
     ("try-it", 80),
     ("install", 110),
     ("platforms", 110),
     ("shard-a-controller", 130),
+    ("neighbours", 70),
     ("look", 80),
     ("scale", 120),
     ("placement", 80),
@@ -35,7 +36,7 @@ const PAGES: [(&str, usize); 19] = [
     ("limits", 70),
     ("security", 100),
     // Commands and flags are generated.
-    ("reference", 265),
+    ("reference", 275),
     ("metrics", 95),
 ];
 
@@ -43,7 +44,7 @@ const PAGES: [(&str, usize); 19] = [
 const MORE: usize = 20;
 
 /// The lines that the book may have.
-const MAX_BOOK: usize = 2_420;
+const MAX_BOOK: usize = 2_500;
 
 /// The lines that the README may have.
 const MAX_README: usize = 80;

@@ -5,4 +5,5 @@ mod architecture;
 mod deploy;
 mod docs;
 mod monitoring;
+mod names;
 mod wording;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs};
 
-use ringside_e2e::pages::{files, root};
+use ringside_e2e::pages::root;
 
 fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -51,25 +51,6 @@ fn the_rules_of_the_operator_are_those_of_the_file() {
     let groups = rules.lines().skip_while(|line| *line != "groups:").map(|line| format!("  {line}"));
     let of_object = object.lines().skip_while(|line| *line != "spec:").skip(1);
     assert!(groups.eq(of_object), "make prometheusrule.yaml anew, as it says at its head");
-}
-
-/// The words in back-ticks behind `condition` or `Event`.
-fn told(page: &str) -> BTreeSet<&str> {
-    let after = ["condition `", "conditions `", "Event `"].into_iter().flat_map(|before| page.split(before).skip(1));
-    after.filter_map(|rest| rest.split('`').next()).collect()
-}
-
-#[test]
-fn the_pages_name_conditions_and_events_that_there_are() {
-    let sources = ["sharder/src", "proxy/src", "ring/src"].into_iter().flat_map(|folder| files(folder, "rs"));
-    let code: String = sources.map(|path| fs::read_to_string(path).unwrap()).collect();
-    for page in ["docs/src/alerts.md", "docs/src/troubleshooting.md"] {
-        let text = read(page).replace('\n', " ");
-        let told = told(&text);
-        assert!(told.len() > 3, "{page}: {told:?}");
-        let unknown: Vec<_> = told.into_iter().filter(|word| !code.contains(&format!("\"{word}\""))).collect();
-        assert!(unknown.is_empty(), "{page} names {unknown:?}");
-    }
 }
 
 /// The metrics that the example's proxies and the sharder show are found by their ports' names.

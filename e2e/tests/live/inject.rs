@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingAdmissionPolicyBinding,
     apps::v1::Deployment,
-    core::v1::{Namespace, Pod},
+    core::v1::{Namespace, Pod, ResourceQuota},
     rbac::v1::RoleBinding,
 };
 use kube::{
@@ -36,6 +36,7 @@ pub(crate) fn group() -> Group {
             case!(published_controllers_are_accepted_with_the_proxy).works(),
             case!(workload_is_injected_and_given_back),
             case!(pods_get_the_proxy_at_their_creation),
+            case!(neighbours_are_named_before_anything_is_written).costs("namespaces with quotas, limits and a policy"),
         ],
     )
 }
@@ -128,6 +129,137 @@ fn mounts(pod: &Value, container: &str) -> Vec<String> {
     mounts.iter().map(|mount| format!("{} {}", mount["name"], mount["mountPath"])).collect()
 }
 
+/// Pods that a webhook or a client with old types wrote have the sidecar as it was.
+async fn sidecar_is_kept(pods: &Api<Pod>, mut made: Value) {
+    let without_policy = |pod: &mut Value| {
+        pod["spec"]["initContainers"][0].as_object_mut().unwrap().remove("restartPolicy").unwrap();
+    };
+    let policy = |pod: Pod| serde_json::to_value(pod).unwrap()["spec"]["initContainers"][0]["restartPolicy"].clone();
+    without_policy(&mut made);
+    made["metadata"]["annotations"]["updated"] = "by a client with old types".into();
+    let updated =
+        pods.replace("manager-0", &PostParams::default(), &serde_json::from_value(made.clone()).unwrap()).await;
+    assert_eq!(policy(updated.unwrap()), "Always");
+    made["metadata"] = json!({"name": "manager-1", "annotations": {"ringside.dev/injected": "0"}});
+    let created = pods.create(&PostParams::default(), &serde_json::from_value(made).unwrap()).await;
+    assert_eq!(policy(created.unwrap()), "Always");
+}
+
+/// A namespace with a Deployment, and what interferes there.
+fn neighbourhood(namespace: &str, more: &str) -> Vec<DynamicObject> {
+    const TEXT: &str = r#"
+apiVersion: v1
+kind: Namespace
+metadata: {name: NAMESPACE}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: default, namespace: NAMESPACE}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: NAMESPACE}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: c, image: i, resources: {limits: {cpu: 10m, memory: 32Mi}}}]}
+---
+"#;
+    manifests::parse(&format!("{TEXT}{more}").replace("NAMESPACE", namespace)).unwrap()
+}
+
+const QUOTA: &str = r#"
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: q, namespace: NAMESPACE}
+spec: {hard: {limits.cpu: "4", limits.memory: 4Gi}}
+"#;
+
+/// The policy does what a webhook with types of Pods from before Kubernetes 1.28 does.
+const OLD_TYPES: &str = r#"
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: NAMESPACE}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  matchConditions:
+  - {name: has-a-sidecar, expression: "has(object.spec.initContainers) && has(object.spec.initContainers[0].restartPolicy)"}
+  failurePolicy: Fail
+  reinvocationPolicy: Never
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch: {expression: '[JSONPatch{op: "remove", path: "/spec/initContainers/0/restartPolicy"}]'}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: NAMESPACE}
+spec:
+  policyName: NAMESPACE
+  matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NAMESPACE}}}
+"#;
+
+fn limits(limit: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: LimitRange, metadata: {{name: l, namespace: NAMESPACE}}, \
+         spec: {{limits: [{{type: Container, {limit}}}]}}}}"
+    )
+}
+
+async fn neighbours_are_named_before_anything_is_written() {
+    let plane = plane(Keeps::Both).await;
+    let (client, kubeconfig) = (plane.control_plane().client(), plane.control_plane().kubeconfig_path());
+    let inject = async |namespace: &str, more: &[&str]| {
+        let workload = format!("{namespace}/web");
+        let words = ["inject", &workload, "--ring=websites"];
+        ringside(&kubeconfig, &[&words, more].concat()).await
+    };
+    let generation = async |namespace: &str| {
+        let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+        deployments.get("web").await.unwrap().metadata.generation
+    };
+    let of_quota = ["--proxy-requests=cpu=50m", "--proxy-limits=cpu=500m"];
+    for (namespace, more, told, remedy) in [
+        ("near-quota", QUOTA.to_owned(), "ResourceQuota q refuses a Pod with the sidecar", &of_quota[..]),
+        ("near-most", limits("max: {memory: 64Mi}"), "a LimitRange refuses a Pod", &["--proxy-limits=memory=64Mi"]),
+        (
+            "near-least",
+            limits("min: {memory: 32Mi}, max: {cpu: 20m}"),
+            "a LimitRange refuses",
+            &["--proxy-limits=cpu=20m"],
+        ),
+        ("near-ratio", limits("maxLimitRequestRatio: {memory: 2}"), "", &[]),
+        ("near-old-types", OLD_TYPES.to_owned(), "drops `restartPolicy` of the sidecar", &["--plain-container"]),
+    ] {
+        manifests::apply(&client, &neighbourhood(namespace, &more)).await.unwrap();
+        if namespace == "near-quota" {
+            // What the controller manager does.
+            let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), namespace);
+            let hard = json!({"limits.cpu": "4", "limits.memory": "4Gi"});
+            let status = json!({"status": {"hard": hard, "used": {"limits.cpu": "0", "limits.memory": "0"}}});
+            quotas.patch_status("q", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+        }
+        // The API server sees limits and policies a moment later.
+        eventually(namespace, DEADLINE, || async {
+            let (code, text) = inject(namespace, &["--dry-run=server"]).await;
+            let expected = if told.is_empty() { 0 } else { 2 };
+            if code == expected && text.contains(told) { Ok(()) } else { Err(format!("{code}: {text}")) }
+        })
+        .await
+        .unwrap();
+        if !told.is_empty() {
+            assert_eq!(inject(namespace, &[]).await.0, 2);
+            assert_eq!(generation(namespace).await, Some(1), "nothing was written");
+            let (_, text) = ringside(&kubeconfig, &["check", &format!("{namespace}/web")]).await;
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(text.contains("× POD ") && text.contains("(docs: neighbours)"), "{text}");
+        }
+        let (code, text) = inject(namespace, remedy).await;
+        assert!(code == 0 && text.contains("changed"), "{code}: {text}");
+    }
+}
+
 async fn pods_get_the_proxy_at_their_creation() {
     let mut system = System::start(Settings { injector: true, ..Settings::default() }).await.unwrap();
     let client = system.control_plane().client();
@@ -157,14 +289,12 @@ async fn pods_get_the_proxy_at_their_creation() {
     assert_eq!((&proxy["name"], &proxy["restartPolicy"]), (&json!("ringside-proxy"), &json!("Always")));
     // The controller's token is the proxy's; the API server mounts none of its own beside.
     let token = "/var/run/secrets/kubernetes.io/serviceaccount";
-    let expected = [r#""ringside" "/var/run/ringside""#.to_owned(), format!(r#""ringside" "{token}""#)];
+    let sign = r#""ringside-token" "/var/run/secrets/ringside.dev/serviceaccount""#.to_owned();
+    let expected = [sign, r#""ringside" "/var/run/ringside""#.to_owned(), format!(r#""ringside" "{token}""#)];
     assert_eq!(mounts(&made, "containers/0"), expected);
-    let [own, of_token] = &mounts(&made, "initContainers/0")[..] else { panic!("{proxy}") };
-    assert_eq!(*own, expected[0]);
-    assert!(
-        of_token.starts_with(r#""kube-api-access-"#) && of_token.ends_with(&format!(r#" "{token}""#)),
-        "{of_token}"
-    );
+    let of_token = format!(r#""ringside-token" "{token}""#);
+    assert_eq!(mounts(&made, "initContainers/0"), [expected[1].clone(), of_token]);
+    sidecar_is_kept(&pods, made).await;
 
     let other = pod("other", &json!({}));
     assert!(!is_injected(&pods.create(&dry_run, &other).await.unwrap()), "nobody asked");

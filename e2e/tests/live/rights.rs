@@ -306,7 +306,8 @@ async fn injectors(admin: &Client, thief: &Client) {
         let path = admission("mutatingwebhookconfigurations?dryRun=All");
         ("POST", path, json!({"metadata": metadata, "webhooks": [webhook]}))
     };
-    let [pods, namespaces] = ["ringside-injector", "ringside-injector-namespaces"];
+    let [pods, namespaces, sidecars] =
+        ["ringside-injector", "ringside-injector-namespaces", "ringside-injector-sidecars"];
     let service = |namespace, name| json!({"service": {"namespace": namespace, "name": name, "path": "/inject"}});
     let own = || service(SHARDER_NAMESPACE, "ringside-sharder");
     all(thief, [write(pods, own())], Guarded).await;
@@ -318,6 +319,7 @@ async fn injectors(admin: &Client, thief: &Client) {
     guard.patch("ringside-sharder-guard", &PatchParams::default(), &patch).await.unwrap();
     until(thief, || write(pods, own()), Passed).await;
     until(thief, || write(namespaces, own()), Passed).await;
+    until(thief, || write(sidecars, own()), Passed).await;
     let elsewhere = [
         write(pods, json!({"url": "https://elsewhere.example"})),
         write(namespaces, service("default", "ringside-sharder")),

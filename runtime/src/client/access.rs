@@ -10,6 +10,8 @@ use kube::{
 };
 use rustls::ClientConfig;
 
+use crate::explain::with_remedy;
+
 use super::{
     ConnectError,
     source::{Files, Source, changed},
@@ -64,12 +66,7 @@ impl From<kube::Error> for ConnectError {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Auth(fault) => Self::Credentials(without_output(&fault)),
-            other => Self::Credentials(match other.to_string() {
-                text if text.contains("UnsupportedCertVersion") => {
-                    format!("the client certificate is of X.509 version 1: issue one of version 3 ({text})")
-                }
-                text => text,
-            }),
+            other => Self::Credentials(with_remedy(other.to_string())),
         }
     }
 }

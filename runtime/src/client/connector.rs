@@ -109,7 +109,7 @@ impl Connector {
         let attempt = async |address| {
             let attempt = async { greet(self.connect_to(address).await?).await };
             let ended: Result<T, BoxError> = attempt.await;
-            (address, ended.map_err(|error| format!("{address}: {}", refused(&causes(&*error))).into()))
+            (address, ended.map_err(|error| format!("{address}: {}", causes(&*error)).into()))
         };
         loop {
             attempts.extend(left.next().map(&attempt));
@@ -148,20 +148,6 @@ impl Service<Uri> for Connector {
         let connector = self.clone();
         Box::pin(async move { connector.connect().await })
     }
-}
-
-/// Why there is no connection, with a remedy where rustls refuses a certificate that other clients take.
-fn refused(causes: &str) -> String {
-    let remedy = match causes {
-        it if it.contains("CaUsedAsEndEntity") => {
-            "the API server's certificate is that of an authority (CA:TRUE), which may not serve: issue one with CA:FALSE"
-        }
-        it if it.contains("UnsupportedCertVersion") => {
-            "the API server's certificate is of X.509 version 1: issue one of version 3, with the name that it serves"
-        }
-        _ => return causes.to_owned(),
-    };
-    format!("{remedy} ({causes})")
 }
 
 fn tcp() -> HttpConnector {

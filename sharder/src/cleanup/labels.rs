@@ -5,12 +5,7 @@ use kube::{Client, api::ListParams};
 use ringside_ring::{RingLabels, ShardName, decide::Action};
 
 use super::{Scope, Tally};
-use crate::{
-    pages::{PAGE, pages_of},
-    release::Releases,
-    resources::Resource,
-    target::Target,
-};
+use crate::{pages::pages_of, release::Releases, resources::Resource, target::Target};
 use ringside_runtime::explain::{code, explain};
 
 /// The objects with any of the two labels, page by page; selectors can't say "or".
@@ -22,7 +17,7 @@ fn pages(
     let (api, labels) = (resource.objects(client, None), labels.clone());
     let selectors = [labels.shard.clone(), format!("!{},{}", labels.shard, labels.drain)];
     stream::iter(selectors).flat_map(move |selector| {
-        let parameters = ListParams::default().limit(u32::try_from(PAGE).unwrap_or(u32::MAX)).labels(&selector);
+        let parameters = ListParams::default().labels(&selector);
         pages_of(api.clone(), labels.clone(), parameters)
     })
 }

@@ -17,10 +17,11 @@ use tokio::{
 mod list;
 
 use super::{Mode, Source};
-use crate::resources::{Object, Resource};
+use crate::{
+    pages::PageSize,
+    resources::{Object, Resource},
+};
 
-/// Objects on a page.
-pub(super) const PAGE: u32 = 500;
 /// The API server ends a watch after this time, and one that is silent for longer is not connected any more.
 const WATCH_SECONDS: u32 = 290;
 const MAX_SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 5);
@@ -74,6 +75,7 @@ pub(super) struct Feed {
     all: watch::Receiver<bool>,
     mode: watch::Sender<Mode>,
     list_by: ListBy,
+    page_size: PageSize,
     failures: u32,
     /// What the last list showed: how many objects, and how many of the ring.
     listed: (usize, usize),
@@ -105,6 +107,7 @@ impl Feed {
             all,
             mode,
             list_by: ListBy::Stream,
+            page_size: PageSize::default(),
             failures: 0,
             listed: (0, 0),
             at: None,

@@ -5,8 +5,11 @@ use std::{collections::HashMap, sync::Arc};
 use kube::{Api, api::ListParams};
 use tokio::sync::Mutex;
 
-use super::{Mark, Part, ResourceId, Source, feed::PAGE};
-use crate::resources::Object;
+use super::{Mark, Part, ResourceId, Source};
+use crate::{
+    pages::{PageSize, next_page},
+    resources::Object,
+};
 
 /// Keys of lists that are remembered before unused ones are forgotten.
 const MAX_IDLE: usize = 1024;
@@ -16,11 +19,10 @@ const MAX_IDLE: usize = 1024;
 /// # Errors
 /// What was taken in before the failure stays.
 pub(crate) async fn list(source: &Source, api: &Api<Object>, which: ListParams) -> Result<usize, kube::Error> {
-    let (mut params, mut kept) = (which.limit(PAGE), 0);
+    let (mut params, mut size, mut kept) = (which, PageSize::default(), 0);
     loop {
-        let page = api.list(&params).await?;
+        let page = next_page(api, &mut params, &mut size).await?;
         kept += page.items.iter().filter(|object| source.show(object)).count();
-        params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
         if params.continue_token.is_none() {
             return Ok(kept);
         }

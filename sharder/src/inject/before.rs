@@ -16,6 +16,9 @@ pub(super) struct Before {
     /// Variables as they were, by container and name; null for one that was not there.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) env: BTreeMap<String, BTreeMap<String, Value>>,
+    /// Mounts of the token's folder that were there by hand, by container, each with its place.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) mounts: BTreeMap<String, (usize, Value)>,
     /// Lists and maps that were there, and empty: as they were, by their place.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     empty: BTreeMap<String, Value>,
@@ -55,6 +58,14 @@ impl Before {
         value
     }
 
+    /// Mounts again what stood in the token's folder.
+    pub(super) fn mount_again(&self, name: &str, container: &mut Object) {
+        let mounts = container.get_mut("volumeMounts").and_then(Value::as_array_mut);
+        if let (Some((at, mount)), Some(mounts)) = (self.mounts.get(name), mounts) {
+            mounts.insert((*at).min(mounts.len()), mount.clone());
+        }
+    }
+
     /// Leaves a list or map that has become empty as it was.
     pub(super) fn tidy(&self, object: &mut Object, key: &str, place: &str) {
         if object.get(key).is_some_and(is_empty) {
@@ -70,7 +81,7 @@ impl Before {
         let metadata = self.map(template, "metadata", "metadata")?;
         let annotations = self.map(metadata, "annotations", "metadata/annotations")?;
         annotations.insert(INJECTED.to_owned(), env!("CARGO_PKG_VERSION").into());
-        if !(self.env.is_empty() && self.empty.is_empty()) {
+        if !(self.env.is_empty() && self.mounts.is_empty() && self.empty.is_empty()) {
             let text = serde_json::to_string(&self).map_err(|error| Refusal::Malformed(error.to_string()))?;
             annotations.insert(BEFORE.to_owned(), text.into());
         }

@@ -2,18 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{CONTAINER, FOLDER, Injection, Object, Ports, Sidecar, VOLUME};
+use super::{CONTAINER, FOLDER, Injection, Object, Ports, Sidecar, VOLUME, token};
 
 /// How long a probe waits for its answer, and for its process to start as well.
 const PROBE_TIMEOUT: [u8; 2] = [4, 5];
 
-/// The container. `token`: the mount of the pod's token, where the API server has added it to the other containers already.
-pub(super) fn proxy(
-    injection: &Injection,
-    ports: Ports,
-    (on_node, spec): (bool, &Object),
-    token: Option<Value>,
-) -> Value {
+/// The container.
+pub(super) fn proxy(injection: &Injection, ports: Ports, (on_node, spec): (bool, &Object)) -> Value {
     let Injection { ring, image, options, metrics, sidecar, .. } = injection;
     let listen = (ports.listen != Ports::DEFAULT.listen).then(|| format!("--listen=127.0.0.1:{}", ports.listen));
     let ring = format!("--ring={ring}");
@@ -35,20 +30,20 @@ pub(super) fn proxy(
         open.push(json!({"name": "proxy", "containerPort": ports.listen, "hostPort": ports.listen}));
         open.iter_mut().for_each(|port| port["hostPort"] = port["containerPort"].clone());
     }
-    let mounts: Vec<Value> =
-        [Some(json!({"name": VOLUME, "mountPath": FOLDER})), token].into_iter().flatten().collect();
     let mut container = json!({
         "name": CONTAINER,
         "image": image,
         "args": args,
         "env": env,
-        "resources": {"requests": {"cpu": "50m", "memory": "32Mi"}, "limits": {"memory": "256Mi"}},
         "startupProbe": probe("started", &[("periodSeconds", 1), ("failureThreshold", 60)]),
         "readinessProbe": probe("ready", &[("periodSeconds", 5)]),
         "livenessProbe": probe("live", &[]),
-        "volumeMounts": mounts,
+        "volumeMounts": [{"name": VOLUME, "mountPath": FOLDER}, token::mount()],
         "securityContext": security_context(spec),
     });
+    if let Some(resources) = injection.resources.of_container(spec.get("resources").is_some_and(|it| !it.is_null())) {
+        container["resources"] = resources;
+    }
     if !open.is_empty() {
         container["ports"] = open.into();
     }

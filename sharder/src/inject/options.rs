@@ -2,6 +2,8 @@
 
 use ringside_ring::RingName;
 
+use super::Resources;
+
 /// What is added.
 #[derive(Clone, Debug)]
 pub struct Injection {
@@ -19,6 +21,8 @@ pub struct Injection {
     pub metrics: bool,
     /// How the container is added.
     pub sidecar: Sidecar,
+    /// What it asks of its node.
+    pub resources: Resources,
 }
 
 /// How the proxy's container is added.

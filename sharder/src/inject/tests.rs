@@ -13,6 +13,7 @@ fn injection() -> Injection {
         ports: None,
         metrics: true,
         sidecar: Sidecar::Native,
+        resources: Resources::default(),
     }
 }
 
@@ -168,20 +169,72 @@ fn root_pod_has_a_proxy_as_root() {
     assert_eq!(context(1000).get("runAsUser"), None);
 }
 
+fn mounts(container: &Value) -> Vec<(String, String)> {
+    let text = |mount: &Value, key: &str| mount[key].as_str().unwrap().to_owned();
+    let mounts = container["volumeMounts"].as_array().unwrap().iter();
+    mounts.map(|mount| (text(mount, "name"), text(mount, "mountPath"))).collect()
+}
+
 #[test]
-fn pod_at_its_creation_keeps_the_token_for_the_proxy() {
+fn pod_at_its_creation_shows_the_controller_no_token() {
     let token = json!({"name": "kube-api-access-x7", "mountPath": TOKEN_FOLDER, "readOnly": true});
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "c-"}, "spec": {
         "containers": [{"name": "manager", "volumeMounts": [token]}], "volumes": [{"name": "kube-api-access-x7"}]}});
     let mut template = deployment(&pod["spec"]);
     inject(&mut pod, &injection()).unwrap();
-    let mounts = |container: &Value| -> Vec<Value> {
-        container["volumeMounts"].as_array().unwrap().iter().map(|mount| mount["name"].clone()).collect()
-    };
-    assert_eq!(mounts(&pod["spec"]["containers"][0]), [VOLUME, VOLUME]);
-    assert_eq!(mounts(&pod["spec"]["initContainers"][0]), [VOLUME, "kube-api-access-x7"]);
-    // In a template somebody has written it by hand.
+    let named = |container| mounts(container).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    assert_eq!(named(&pod["spec"]["containers"][0]), [TOKEN_VOLUME, VOLUME, VOLUME]);
+    assert_eq!(pod["spec"]["containers"][0]["volumeMounts"][0]["subPath"], "namespace", "it shows no token");
+    assert_eq!(mounts(&pod["spec"]["initContainers"][0])[1], (TOKEN_VOLUME.to_owned(), TOKEN_FOLDER.to_owned()));
+    // In a template it was written by hand, and nothing says that it is a token.
     assert!(matches!(inject(&mut template, &injection()), Err(Refusal::FolderTaken { .. })));
+}
+
+/// Vault's injector takes the volume of the first mount in a container with `serviceaccount` in its path.
+#[test]
+fn first_mount_that_names_a_service_account_is_of_the_pods_token() {
+    let made = injected(&one(json!({"volumeMounts": [{"name": "data", "mountPath": "/data"}]})), &injection());
+    let mounts = mounts(&spec(&made)["containers"][0]);
+    let first = mounts.iter().find(|(_, path)| path.contains("serviceaccount")).unwrap();
+    assert_eq!(first.0, TOKEN_VOLUME);
+    let volume = spec(&made)["volumes"].as_array().unwrap().iter().find(|volume| volume["name"] == TOKEN_VOLUME);
+    assert_eq!(volume.unwrap()["projected"]["sources"][0]["serviceAccountToken"]["path"], "token");
+}
+
+#[test]
+fn token_that_is_mounted_by_hand_gives_way_and_comes_back() {
+    let source = json!({"serviceAccountToken": {"path": "token", "expirationSeconds": 7200}});
+    let with = |source: &Value| {
+        let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path});
+        let mounts = [mount("a", "/a"), mount("tok", "/run/secrets/kubernetes.io/serviceaccount"), mount("b", "/b")];
+        deployment(&json!({"automountServiceAccountToken": false,
+            "containers": [{"name": "manager", "volumeMounts": mounts}],
+            "volumes": [{"name": "tok", "projected": {"sources": [source]}}]}))
+    };
+    let made = injected(&with(&source), &injection());
+    let names: Vec<_> = mounts(&spec(&made)["containers"][0]).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["a", "b", TOKEN_VOLUME, VOLUME, VOLUME]);
+    let mut back = made;
+    uninject(&mut back).unwrap();
+    assert_eq!(back, with(&source));
+    let for_others = json!({"serviceAccountToken": {"path": "token", "audience": "vault"}});
+    assert!(matches!(inject(&mut with(&for_others), &injection()), Err(Refusal::FolderTaken { .. })));
+}
+
+#[test]
+fn containers_of_other_injectors_are_left_alone_unless_they_are_named() {
+    let object = deployment(&json!({"containers": [{"name": "manager"}, {"name": "kuma-sidecar"}]}));
+    assert_eq!(spec(&injected(&object, &injection()))["containers"][1], json!({"name": "kuma-sidecar"}));
+    let named = Injection { containers: vec!["kuma-sidecar".to_owned()], ..injection() };
+    assert!(spec(&injected(&object, &named))["containers"][1].get("env").is_some());
+}
+
+#[test]
+fn pod_with_resources_of_its_own_keeps_to_them() {
+    let own = deployment(&json!({"resources": {"limits": {"memory": "200Mi"}}, "containers": [{"name": "manager"}]}));
+    assert_eq!(spec(&injected(&own, &injection()))["initContainers"][0].get("resources"), None);
+    let made = injected(&one(json!({})), &injection());
+    assert_eq!(spec(&made)["initContainers"][0]["resources"]["limits"], json!({"memory": "128Mi"}));
 }
 
 #[test]
@@ -200,11 +253,6 @@ fn what_can_not_be_injected_is_refused_and_stays_as_it_is() {
         (mounted("/run/secrets/kubernetes.io/serviceaccount/token"), injection(), "find the proxy's token"),
         (mounted("/var/run/ringside"), injection(), "container 'manager' mounts volume 'tokens'"),
         (twice, injection(), "the variable KUBECONFIG twice"),
-        (
-            deployment(&json!({"automountServiceAccountToken": false, "containers": [{"name": "manager"}]})),
-            injection(),
-            "automountServiceAccountToken is false",
-        ),
         (
             deployment(&json!({"volumes": [{"name": "ringside"}], "containers": [{"name": "manager"}]})),
             injection(),
@@ -233,7 +281,7 @@ fn changes_are_told_a_line_each() {
             "+ manager: /var/run/ringside and /var/run/secrets/kubernetes.io/serviceaccount",
             "~ manager: env KUBECONFIG",
             "+ manager: env KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT",
-            "+ volume ringside",
+            "+ volumes ringside and ringside-token",
         ]
     );
     let told = lines(uninject(&mut object).unwrap());
@@ -275,10 +323,20 @@ fn variables() -> impl Strategy<Value = Value> {
     )
 }
 
+/// Mounts, one of which may be of the pod's token.
+fn mounted() -> impl Strategy<Value = Value> {
+    let mounts = [
+        json!({"name": "data", "mountPath": "/data"}),
+        json!({"name": "token", "mountPath": TOKEN_FOLDER}),
+        json!({"name": "data", "mountPath": "/more"}),
+    ];
+    subsequence(mounts.to_vec(), 1..=mounts.len()).prop_map(Value::from)
+}
+
 prop_compose! {
     fn container(name: &'static str)(
         env in sparse(variables()),
-        mounts in sparse(Just(json!([{"name": "data", "mountPath": "/data"}]))),
+        mounts in sparse(mounted()),
     ) -> Value {
         let mut container = json!({"name": name, "image": "i"});
         env.into_iter().for_each(|env| container["env"] = env);
@@ -300,6 +358,13 @@ prop_compose! {
         other.into_iter().for_each(|other| spec["containers"].as_array_mut().unwrap().push(other));
         inits.into_iter().for_each(|inits| spec["initContainers"] = inits);
         volumes.into_iter().for_each(|volumes| spec["volumes"] = volumes);
+        if spec["containers"].to_string().contains(TOKEN_FOLDER) {
+            let token = json!({"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}});
+            match spec["volumes"].as_array_mut() {
+                Some(volumes) => volumes.push(token),
+                None => spec["volumes"] = json!([token]),
+            }
+        }
         on_node.into_iter().for_each(|on_node| spec["hostNetwork"] = on_node.into());
         let mut template = json!({"spec": spec});
         metadata.into_iter().for_each(|metadata| template["metadata"] = metadata);

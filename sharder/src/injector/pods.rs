@@ -31,8 +31,6 @@ use crate::{
 
 /// How often they are looked for.
 const LOOK: Duration = Duration::from_secs(60);
-/// Pods that are read at once.
-const PAGE: u32 = 500;
 /// A Pod that has ended works on nothing.
 const RUNNING: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
@@ -91,11 +89,10 @@ async fn in_namespace(
     of_namespace: &str,
 ) -> Result<Vec<String>, kube::Error> {
     let pods: Api<Object> = Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<Pod>(&()));
-    let page = || ListParams::default().limit(PAGE);
-    let by_label = page().labels(&format!("{LABEL},{LABEL}!={DISABLED}")).fields(RUNNING);
+    let by_label = ListParams::default().labels(&format!("{LABEL},{LABEL}!={DISABLED}")).fields(RUNNING);
     let by_account = accounts_of(of_namespace).map(|(account, _)| {
         let fields = format!("{RUNNING},spec.serviceAccountName={account}");
-        (page().labels(&format!("!{LABEL}")).fields(&fields), account.to_owned())
+        (ListParams::default().labels(&format!("!{LABEL}")).fields(&fields), account.to_owned())
     });
     let mut without = Vec::new();
     for (asked, account) in std::iter::once((by_label, String::new())).chain(by_account) {

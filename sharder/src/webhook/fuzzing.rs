@@ -60,7 +60,8 @@ impl Webhook {
         });
         // kube's client begins its worker on the runtime.
         let client = runtime.block_on(async { Client::new(nobody, "default") });
-        let injector = Injector::new(client.clone(), Namespaces::follow(client.clone()).0, "proxy");
+        let injector =
+            Injector::new(client.clone(), Namespaces::follow(client.clone()).0, ("proxy", Default::default()));
         let reviewer = Reviewer {
             client,
             leases: Leases::new(Arc::new(Boottime)),

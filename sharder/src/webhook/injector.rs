@@ -3,7 +3,7 @@
 //! A pod that asks for a ring and can't have the proxy is refused with the reason: without it, its controller would work on all
 //! objects beside the others.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use json_patch::Patch;
 use kube::Client;
@@ -11,14 +11,14 @@ use ringside_ring::RingName;
 use ringside_runtime::explain::explain;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
+use tokio::{sync::Mutex, time::Instant};
 
 use super::{
     request::{Unreadable, parse},
     response::Answer,
 };
 use crate::{
-    inject::{INJECTED, Injection, Sidecar, inject},
+    inject::{Amounts, INJECTED, Injection, Resources, Sidecar, inject},
     injector::{DISABLED, LABEL},
     namespaces::Namespaces,
 };
@@ -32,14 +32,24 @@ const CONTAINERS: &str = "ringside.dev/containers";
 /// On a pod: options of the proxy, as on its command line.
 const OPTIONS: &str = "ringside.dev/proxy-options";
 
+/// On a pod: `true` for a plain container, as where a webhook or a kubelet knows no native sidecars.
+const PLAIN: &str = "ringside.dev/plain-container";
+/// On a pod: what the proxy requests and may use, as `cpu=50m,memory=128Mi`.
+const REQUESTS: &str = "ringside.dev/proxy-requests";
+const LIMITS: &str = "ringside.dev/proxy-limits";
+
+/// How long the API server's version is remembered: it may be upgraded.
+const REMEMBERED: Duration = Duration::from_secs(600);
+
 /// What injections need; clones share it.
 #[derive(Clone)]
 pub(crate) struct Injector {
     client: Client,
     namespaces: Namespaces,
     image: Arc<str>,
-    /// As the API server's version asks for it.
-    sidecar: Arc<OnceCell<Sidecar>>,
+    resources: Resources,
+    /// As the API server's version asks for it, and when it was asked.
+    sidecar: Arc<Mutex<Option<(Sidecar, Instant)>>>,
 }
 
 /// What of a review is read besides what all reviews are read for.
@@ -63,14 +73,14 @@ pub(super) enum Fault {
 }
 
 impl Injector {
-    pub(crate) fn new(client: Client, namespaces: Namespaces, image: &str) -> Self {
-        Self { client, namespaces, image: image.into(), sidecar: Arc::default() }
+    pub(crate) fn new(client: Client, namespaces: Namespaces, (image, resources): (&str, Resources)) -> Self {
+        Self { client, namespaces, image: image.into(), resources, sidecar: Arc::default() }
     }
 
     /// One that has not to ask for the API server's version.
     #[cfg(any(test, fuzzing))]
     pub(super) fn knowing(self, sidecar: Sidecar) -> Self {
-        Self { sidecar: Arc::new(OnceCell::new_with(Some(sidecar))), ..self }
+        Self { sidecar: Arc::new(Mutex::new(Some((sidecar, Instant::now())))), ..self }
     }
 
     /// Answers a review.
@@ -124,11 +134,15 @@ impl Injector {
         let options = option(OPTIONS).unwrap_or_default();
         let containers = option(CONTAINERS).unwrap_or_default();
         let containers = containers.split(',').map(str::trim).filter(|name| !name.is_empty());
-        let version = async || {
-            let version = self.client.apiserver_version().await?;
-            Ok::<_, kube::Error>(Sidecar::for_server(&version.major, &version.minor))
+        let amounts = |key: &str| {
+            let text = option(key).unwrap_or_default();
+            text.parse::<Amounts>().map_err(|fault| format!("{key}: {fault}"))
         };
-        let sidecar = self.sidecar.get_or_try_init(version).await;
+        let resources = self.resources.clone().chosen(&amounts(REQUESTS)?, &amounts(LIMITS)?);
+        let sidecar = match option(PLAIN).as_deref() {
+            Some("true") => Sidecar::Plain,
+            _ => self.sidecar().await?,
+        };
         Ok(Injection {
             ring,
             image: self.image.to_string(),
@@ -136,8 +150,26 @@ impl Injector {
             options: options.split_whitespace().map(str::to_owned).collect(),
             ports: None,
             metrics: true,
-            sidecar: *sidecar.map_err(|error| format!("can't read the API server's version: {}", explain(&error)))?,
+            sidecar,
+            resources,
         })
+    }
+
+    /// How the API server's version asks for the proxy.
+    async fn sidecar(&self) -> Result<Sidecar, String> {
+        let mut known = self.sidecar.lock().await;
+        if let Some((sidecar, asked)) = *known
+            && asked.elapsed() < REMEMBERED
+        {
+            return Ok(sidecar);
+        }
+        let sidecar = match (self.client.apiserver_version().await, *known) {
+            (Ok(version), _) => Sidecar::for_server(&version.major, &version.minor),
+            (Err(_), Some((before, _))) => before,
+            (Err(error), None) => return Err(format!("can't read the API server's version: {}", explain(&error))),
+        };
+        *known = Some((sidecar, Instant::now()));
+        Ok(sidecar)
     }
 }
 
@@ -170,5 +202,6 @@ fn patch(pod: &Value) -> serde_json::Result<Patch> {
     serde_json::from_value(patch)
 }
 
+pub(super) mod sidecar;
 #[cfg(test)]
 mod tests;

@@ -30,6 +30,7 @@ use tokio_rustls::TlsAcceptor;
 use super::{
     connections::{Connections, noting},
     farewell::{Farewell, LONGEST},
+    injector::{Fault, Injector, sidecar},
     request::parse,
     response::Answer,
     reviewer::{Reviewer, unread},
@@ -121,7 +122,11 @@ fn router(reviewer: Reviewer) -> Router {
         let reviewed = move |state, ring, request| answer(kind, state, ring, request);
         router.route(&format!("{}{{ring}}", kind.names().webhook_path), post(reviewed))
     });
-    reviews.route(probe::webhook::PATH, post(reached)).route(injector::PATH, post(inject)).with_state(reviewer)
+    reviews
+        .route(probe::webhook::PATH, post(reached))
+        .route(injector::PATH, post(inject))
+        .route(injector::SIDECAR_PATH, post(keep_sidecar))
+        .with_state(reviewer)
 }
 
 async fn answer(
@@ -143,13 +148,25 @@ async fn reached(State(reviewer): State<Reviewer>, request: axum::extract::Reque
 }
 
 /// Adds the proxy to a pod. Where it can't be told whether the pod asks for it, the failure policy decides.
-async fn inject(
+async fn inject(state: State<Reviewer>, request: axum::extract::Request) -> PodAnswer {
+    about_pod(state, request, async |injector: &Injector, body: &[u8]| injector.answer(body).await).await
+}
+
+/// Makes the proxy of a pod a native sidecar again.
+async fn keep_sidecar(state: State<Reviewer>, request: axum::extract::Request) -> PodAnswer {
+    about_pod(state, request, async |_: &Injector, body: &[u8]| sidecar::answer(body)).await
+}
+
+type PodAnswer = Result<Json<Answer>, (StatusCode, String)>;
+
+async fn about_pod(
     State(reviewer): State<Reviewer>,
     request: axum::extract::Request,
-) -> Result<Json<Answer>, (StatusCode, String)> {
+    answer: impl AsyncFnOnce(&Injector, &[u8]) -> Result<Answer, Fault>,
+) -> PodAnswer {
     let not_there = (StatusCode::NOT_FOUND, "this sharder does not inject".to_owned());
     let injector = reviewer.injector.clone().ok_or(not_there)?;
-    let answered = match reviewer.whole(request, async |body| injector.answer(body).await).await {
+    let answered = match reviewer.whole(request, async |body| answer(&injector, body).await).await {
         Ok(answered) => answered,
         Err(unread) => Err(unread.into()),
     };

@@ -2,6 +2,8 @@
 
 use k8s_openapi::api::core::v1::VolumeMount;
 
+use ringside_sharder::inject;
+
 use super::Seen;
 use crate::fit::subject::{self, Subject, options};
 
@@ -58,8 +60,9 @@ pub(super) fn shows_its_token(subject: &Subject) -> Seen {
     for container in subject::containers(&subject.deployment) {
         let mounts = container.volume_mounts.iter().flatten();
         let is_over = |mount: &&VolumeMount| mount.mount_path.trim_end_matches('/').starts_with(TOKEN_FOLDER);
-        // The volume of this name is what `ringside inject` puts there.
-        if let Some(mount) = mounts.filter(is_over).find(|mount| mount.name != "ringside") {
+        // The volume of this name is what `ringside inject` puts there, in place of the account's own token.
+        let is_own = |mount: &&VolumeMount| mount.name == inject::VOLUME || has_own_token(subject, &mount.name);
+        if let Some(mount) = mounts.filter(is_over).find(|mount| !is_own(mount)) {
             return Seen::Met(format!("volume {} lies over the token folder", mount.name));
         }
     }
@@ -74,6 +77,13 @@ pub(super) fn shows_its_token(subject: &Subject) -> Seen {
         Some(option) => Seen::Suspected(format!("`{option}`")),
         None => Seen::Unknown,
     }
+}
+
+/// Whether a volume has the token that the API server would mount as well.
+fn has_own_token(subject: &Subject, name: &str) -> bool {
+    let mut volumes = subject.pod().into_iter().flat_map(|pod| pod.volumes.iter().flatten());
+    let volume = volumes.find(|volume| volume.name == name).and_then(|volume| serde_json::to_value(volume).ok());
+    volume.is_some_and(|volume| inject::has_token(&volume))
 }
 
 /// R16.

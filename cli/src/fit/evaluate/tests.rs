@@ -24,6 +24,13 @@ fn args(args: &str) -> String {
     deployment("", "", &format!(", args: [{args}]"))
 }
 
+/// A Deployment that mounts a projected token in the folder of its account's.
+fn own_token(source: &str) -> String {
+    let source = format!("serviceAccountToken: {{{source}path: token}}");
+    let volumes = format!(", volumes: [{{name: t, projected: {{sources: [{{{source}}}]}}}}]");
+    deployment("", &volumes, ", volumeMounts: [{name: t, mountPath: /var/run/secrets/kubernetes.io/serviceaccount}]")
+}
+
 fn env(env: &str) -> String {
     deployment("", "", &format!(", env: [{env}]"))
 }
@@ -186,6 +193,7 @@ fn pods() -> Vec<Case> {
                 ", volumeMounts: [{name: ringside, mountPath: /var/run/secrets/kubernetes.io/serviceaccount}]",
             ),
         ),
+        ("R15", own_token("audience: vault, "), own_token("")),
         (
             "R16",
             env("{name: HTTPS_PROXY, value: 'http://proxy:3128'}"),

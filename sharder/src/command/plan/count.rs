@@ -17,7 +17,7 @@ use crate::{
     groups::GroupId,
     leftovers::Leftovers,
     owners::owner,
-    pages::{PAGE, pages_of, pages_with},
+    pages::{pages_of, pages_with},
     resources::{Resource, Unusable},
     snapshot::{Main, Place, Snapshot},
     target::Target,
@@ -71,7 +71,7 @@ impl Counting<'_> {
             let owner = self.snapshot.owner(&object.owners).one();
             owner.is_some_and(|owner| self.snapshot.follows(&resource.id, owner))
         };
-        let mut pages = std::pin::pin!(pages_with(resource.objects(self.client, None), page(), keep));
+        let mut pages = std::pin::pin!(pages_with(resource.objects(self.client, None), ListParams::default(), keep));
         while let Some(page) = pages.try_next().await? {
             for (object, place) in page {
                 if has_owner(&object) {
@@ -213,12 +213,8 @@ impl Counting<'_> {
     }
 
     fn pages(&self, resource: &Resource) -> impl futures::Stream<Item = Result<Vec<Target>, kube::Error>> {
-        pages_of(resource.objects(self.client, None), self.snapshot.labels.clone(), page())
+        pages_of(resource.objects(self.client, None), self.snapshot.labels.clone(), ListParams::default())
     }
-}
-
-fn page() -> ListParams {
-    ListParams::default().limit(u32::try_from(PAGE).unwrap_or(u32::MAX))
 }
 
 /// What becomes of the labels of somebody who is not let go of by himself.

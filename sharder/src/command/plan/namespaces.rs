@@ -9,19 +9,18 @@ use kube::{
     core::{PartialObjectMeta, Selector, SelectorExt as _},
 };
 
-use crate::pages::PAGE;
+use crate::pages::{PageSize, next_page};
 
 /// The names of the namespaces that the selector matches.
 pub(super) async fn selected(client: &Client, selector: &Selector) -> Result<BTreeSet<String>, kube::Error> {
     let api: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
-    let mut parameters = ListParams::default().limit(u32::try_from(PAGE).unwrap_or(u32::MAX));
+    let (mut parameters, mut size) = (ListParams::default(), PageSize::default());
     let mut selected = BTreeSet::new();
     loop {
-        let page = api.list(&parameters).await?;
+        let page = next_page(&api, &mut parameters, &mut size).await?;
         let matching = page.items.into_iter().map(|namespace| namespace.metadata);
         let matching = matching.filter(|it| selector.matches(it.labels.as_ref().unwrap_or(&Default::default())));
         selected.extend(matching.filter_map(|metadata| metadata.name));
-        parameters.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
         if parameters.continue_token.is_none() {
             return Ok(selected);
         }

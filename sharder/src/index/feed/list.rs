@@ -7,8 +7,11 @@ use kube::api::{ListParams, WatchEvent, WatchParams};
 use ringside_runtime::explain::code;
 use tokio::time::{Instant, timeout_at};
 
-use super::{Events, Feed, ListBy, PAGE, State, WATCH_SECONDS};
-use crate::index::{Mark, Mode, Part};
+use super::{Events, Feed, ListBy, State, WATCH_SECONDS};
+use crate::{
+    index::{Mark, Mode, Part},
+    pages::next_page,
+};
 
 /// On the bookmark behind the last object of a streaming list (Kubernetes, "Streaming lists").
 pub(super) const END: &str = "k8s.io/initial-events-end";
@@ -93,17 +96,16 @@ impl Feed {
     }
 
     async fn list_pages(&mut self) -> Result<Listed, kube::Error> {
-        let mut params = ListParams::default().limit(PAGE);
+        let mut params = ListParams::default();
         let (mut objects, mut kept) = (0, 0);
         let (api, mut is_first) = (self.objects(), true);
         loop {
-            let page = api.list(&params).await?;
+            let page = next_page(&api, &mut params, &mut self.page_size).await?;
             if std::mem::take(&mut is_first) {
                 self.source.begin(Part::All);
             }
             objects += page.items.len();
             kept += page.items.iter().filter(|object| self.source.show(object)).count();
-            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
             if params.continue_token.is_none() {
                 let version = page.metadata.resource_version.unwrap_or_default();
                 return Ok(Listed { version, events: None, objects, kept });
