@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+mod owner;
 mod owners;
 mod record;
 mod report;
@@ -17,6 +18,7 @@ mod tests;
 mod work;
 mod writes;
 
+pub use owner::owner_of;
 pub use record::{Event, Outcome, Record, Uid};
 #[cfg(test)]
 pub(crate) use report::samples;
@@ -51,9 +53,9 @@ impl Checker {
     pub fn record(&mut self, record: Record) {
         let Record { at, event } = record;
         match event {
-            Event::Started { uid, generation: _, instance } => self.work.start(at, &uid, instance),
+            Event::Started { uid, generation, instance } => self.work.start(at, &uid, instance, generation),
             Event::Ended { uid, generation, instance, outcome } => {
-                self.work.end(&uid, &instance);
+                self.work.end(&uid, &instance, generation);
                 match outcome {
                     Outcome::Done => self.generations.entry(uid).or_default().worked_on(generation, at),
                     Outcome::AlreadyExists => self.second_creates += 1,

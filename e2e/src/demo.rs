@@ -13,14 +13,14 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use ringside_runtime::shutdown::Shutdown;
 
 pub use self::arguments::Arguments;
 use self::{screen::Screen, story::Story};
 use crate::{
     system::{Settings, System},
-    toolchain::{self, built},
+    toolchain::{self, Environment, Need, Operator, built},
 };
 
 /// What a shell reports for a program that Ctrl-C ended.
@@ -36,7 +36,10 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
 }
 
 async fn perform(arguments: &Arguments, shutdown: &Shutdown) -> Result<ExitCode> {
-    let screen = Screen::new(arguments.clone());
+    let (screen, operator) = (Screen::new(arguments.clone()), arguments.operator);
+    if let Some(obstacle) = Need::from(operator).obstacle(&Environment::of_process()) {
+        bail!("can't run the operator: {obstacle}");
+    }
     let began = began();
     screen.say("cargo demo: step 2, etcd, kube-apiserver and the sample operator");
     let step = Instant::now();
@@ -45,11 +48,11 @@ async fn perform(arguments: &Arguments, shutdown: &Shutdown) -> Result<ExitCode>
         false => PathBuf::new(),
     };
     built(toolchain::control_plane).await?;
-    built(toolchain::operator).await?;
+    tokio::task::spawn_blocking(move || Need::from(operator).prepare(&Environment::of_process())).await??;
     screen.say(&format!("cargo demo: step 2 took {} s", step.elapsed().as_secs()));
     screen.say("cargo demo: step 3, the demo, about 80 s; it begins with a Kubernetes control plane on loopback");
     let step = Instant::now();
-    let mut system = System::start(Settings::with_short_leases()).await?;
+    let mut system = System::start(settings(operator)).await?;
     let monitor = system.monitor().clone();
     let mut story = Story::new(arguments, &screen);
     let report = tokio::select! {
@@ -74,6 +77,17 @@ async fn perform(arguments: &Arguments, shutdown: &Shutdown) -> Result<ExitCode>
         shutdown.wait().await;
     }
     Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The children of an operator that does not mark its owner references are left out of the ring. Handlers of kopf are silent while
+/// they wait for a thread.
+fn settings(operator: Operator) -> Settings {
+    let usual = Settings::with_short_leases();
+    let drain_grace = match operator {
+        Operator::Python => Duration::from_secs(4),
+        _ => usual.drain_grace,
+    };
+    Settings { operator, drain_grace, children_in_ring: operator.marks_controllers(), ..usual }
 }
 
 /// When the launcher began, where it started this program.

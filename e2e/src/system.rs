@@ -24,7 +24,10 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow};
-use ringside_ring::{Ring, RingKind, RingLabels, RingName, cluster_ring::Fence};
+use ringside_ring::{
+    Ring, RingKind, RingLabels, RingName,
+    cluster_ring::{Fence, GroupResource},
+};
 use tokio_util::task::AbortOnDropHandle;
 
 pub use self::{
@@ -46,7 +49,7 @@ use crate::{
     observer,
     process::{Folder, ProcessError, keep_logs},
     shard_identity::ShardIdentity,
-    toolchain::{self, built},
+    toolchain::{self, Operator, built},
     wall_clock::WallClock,
 };
 
@@ -99,8 +102,12 @@ pub struct Settings {
     pub concurrency: usize,
     /// How long an operator tries to renew its leader's Lease before it gives up.
     pub renew_deadline: Duration,
-    /// Whether operators make chains of three: the Secret belongs to the ConfigMap, and only that to the Website.
+    /// Whether operators make chains of three: the Secret belongs to the ConfigMap, and only that to the Website. That in Go does.
     pub chain: bool,
+    /// What shards run, where it is not said for one of them.
+    pub operator: Operator,
+    /// Whether the children are resources of the ring.
+    pub children_in_ring: bool,
     /// The kind of the ring.
     pub kind: RingKind,
     /// Whether sharders serve ControllerRings beside ClusterRings.
@@ -109,7 +116,7 @@ pub struct Settings {
     pub fence: Fence,
     /// The log filter of proxies and sharders.
     pub log_filter: String,
-    /// How the operators of shards find their proxy.
+    /// How the operators of shards find their proxy; in a container none but that in Go.
     pub way_in: WayIn,
     /// Whether the API server reaches the sharder's webhook. If not, it is told an address where nobody listens.
     pub webhook: bool,
@@ -161,6 +168,8 @@ impl Default for Settings {
             // What controller-runtime does where nobody says otherwise.
             renew_deadline: Duration::from_secs(10),
             chain: false,
+            operator: Operator::Go,
+            children_in_ring: true,
             kind: RingKind::ClusterRing,
             controller_rings: false,
             fence: Fence::Proxy,
@@ -205,7 +214,6 @@ fn named(settings: &Settings, ring: &str) -> RingName {
 struct Base {
     settings: Settings,
     place: Place,
-    operator: PathBuf,
     collector: Collector,
     monitor: Monitor,
     folder: Folder,
@@ -259,12 +267,11 @@ impl System {
     }
 
     async fn at(plane: Arc<Plane>, place: Place, settings: Settings) -> Result<Self, SystemError> {
-        let operator = built(toolchain::operator).await?;
         let folder = Folder::create("system").context("create a folder")?;
         let monitor = Monitor::new();
         let collector = Collector::start(monitor.clone()).await.context("start the collector")?;
         let lives = AtomicUsize::new(1);
-        let base = Base { settings, place, operator, collector, monitor, folder, lives, plane };
+        let base = Base { settings, place, collector, monitor, folder, lives, plane };
         Ok(Self { shards: Vec::new(), lone: Vec::new(), watches: None, ring: None, base })
     }
 
@@ -340,7 +347,7 @@ impl System {
     /// Creates the ring, and waits until a sharder has taken it up.
     pub async fn start_ring(&mut self) -> Result<RingName, SystemError> {
         let (client, place) = (self.base.plane.control_plane.client(), &self.base.place);
-        let ring = install::ring(&client, place, self.base.settings.fence).await?;
+        let ring = install::ring(&client, place, &self.base.settings).await?;
         // Of a shared plane others are looked at by others, and the audit log is not judged.
         let (namespace, resources) = match place.is_shared {
             true => (Some(&*place.namespace), vec![install::website()]),
@@ -398,12 +405,12 @@ impl System {
     /// `bound`.
     pub async fn report(&self, bound: Duration) -> Result<Report, SystemError> {
         let apart = match &self.ring {
-            Some(ring) => {
+            Some(ring) if self.base.settings.children_in_ring => {
                 let client = self.base.plane.control_plane.client();
                 let apart = children::apart(&client, &self.base.place.namespace, &RingLabels::of(ring), bound).await;
                 apart.context("list owners and children")?
             }
-            None => Vec::new(),
+            _ => Vec::new(),
         };
         Ok(Report { apart, ..self.monitor().report(bound) })
     }
@@ -412,10 +419,16 @@ impl System {
     pub async fn judge_writes(&self) -> Result<Verdict, SystemError> {
         let ring = self.ring.clone().context("there is no ring whose writes could be judged")?;
         let (log, seen, user) = (self.control_plane().audit_log(), self.monitor().versions(), self.shards_user());
+        let resources = install::of_ring(&self.base.settings);
+        let is_of_ring = move |of: &GroupResource| of.resource == "leases" || resources.contains(of);
         let judged = tokio::task::spawn_blocking(move || {
             let mut writes = Writes::new();
-            seen.into_iter().for_each(|seen| writes.seen(seen));
-            audit::read(&log, &RingLabels::of(&ring), &user, |write| writes.record(write))?;
+            seen.into_iter().filter(|seen| is_of_ring(&seen.resource)).for_each(|seen| writes.seen(seen));
+            audit::read(&log, &RingLabels::of(&ring), &user, |write| {
+                if is_of_ring(&write.resource) {
+                    writes.record(write);
+                }
+            })?;
             Ok(writes.verdict())
         });
         judged.await.map_err(anyhow::Error::from)?

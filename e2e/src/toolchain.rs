@@ -9,6 +9,7 @@ mod environment;
 mod go;
 mod libraries;
 mod need;
+mod operators;
 mod programs;
 mod progress;
 mod version;
@@ -20,9 +21,10 @@ use anyhow::anyhow;
 
 pub use before::{Before, ringside_before, without_history};
 pub use environment::Environment;
-pub use libraries::{java, python, without_java, without_python};
+pub use libraries::{java, python};
 pub use need::Need;
 pub(crate) use need::seal;
+pub use operators::Operator;
 pub use programs::{
     ControlPlanePrograms, NodePrograms, control_plane, elector, guest, helm, kube_controller_manager, kubectl, node,
     operator, other_sharder, own_shard,

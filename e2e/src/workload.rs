@@ -20,12 +20,16 @@ use tokio::time::{MissedTickBehavior, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
+    eventually::eventually,
     system::NAMESPACE,
     website::{Website, WebsiteSpec},
 };
 
 /// After so long a change is left, where the next one is to be made whatever comes of it.
 const GIVEN_UP: Duration = Duration::from_secs(5);
+
+/// An operator that has put finalizers on objects takes them off before that.
+const GONE_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Requests in flight while all objects are created or changed.
 const CONCURRENT_WRITES: usize = 8;
@@ -78,10 +82,20 @@ impl Workload {
         self.each(|index| async move { api.create(params, &self.website(index)).await }).await.map(drop)
     }
 
-    /// Deletes all objects, and all ConfigMaps and Secrets beside them: no garbage collector need be there for their children.
-    pub async fn delete(&self, client: &Client) -> kube::Result<()> {
+    /// Deletes all objects, and waits until they are gone.
+    pub async fn delete(&self, client: &Client) -> anyhow::Result<()> {
+        let (api, all) = (self.api(client), ListParams::default());
+        api.delete_collection(&DeleteParams::default(), &all).await?;
+        let gone = eventually("all objects are gone", GONE_DEADLINE, || async {
+            let left = api.list_metadata(&all).await.map_err(|error| error.to_string())?.items.len();
+            if left == 0 { Ok(()) } else { Err(format!("{left} are there")) }
+        });
+        Ok(gone.await?)
+    }
+
+    /// Deletes all ConfigMaps and Secrets beside the objects: no garbage collector need be there for their children.
+    pub async fn delete_children(&self, client: &Client) -> kube::Result<()> {
         let (params, all, namespace) = (DeleteParams::default(), ListParams::default(), &self.namespace);
-        self.api(client).delete_collection(&params, &all).await?;
         Api::<ConfigMap>::namespaced(client.clone(), namespace).delete_collection(&params, &all).await?;
         Api::<Secret>::namespaced(client.clone(), namespace).delete_collection(&params, &all).await.map(drop)
     }

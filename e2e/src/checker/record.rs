@@ -25,7 +25,7 @@ pub enum Event {
     Started {
         /// The object.
         uid: Uid,
-        /// The generation that the instance saw.
+        /// The generation that the instance saw; 0 of work that belongs to none, as that of a timer.
         generation: i64,
         /// The instance: unique to one life of a process.
         instance: String,
@@ -34,14 +34,14 @@ pub enum Event {
     Ended {
         /// The object.
         uid: Uid,
-        /// The generation that the instance worked on.
+        /// The generation that the instance worked on, or 0.
         generation: i64,
         /// The instance.
         instance: String,
         /// What came of it.
         outcome: Outcome,
     },
-    /// An instance is gone without a word: it works on nothing any more.
+    /// An instance has ended, perhaps without a word: it works on nothing any more.
     Killed {
         /// The instance.
         instance: String,

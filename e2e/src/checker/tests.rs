@@ -66,6 +66,21 @@ fn one_after_the_other_or_on_two_objects_is_no_overlap() {
     assert_eq!(judge("1 starts x a, 2 starts y b", 4).overlaps, []);
 }
 
+/// A timer's beats beside a reconcile: one of both may end before the other, and none makes a generation done.
+#[test]
+fn work_of_no_generation_counts_beside_a_reconcile_and_not_as_one() {
+    let both = "1 starts x a, 2 starts x@0 a, 3 done x@0 a, 4 starts x b";
+    assert_eq!(judge(both, 5).overlaps.len(), 1, "the reconcile goes on");
+    assert_eq!(
+        judge("1 starts x a, 2 starts x@0 a, 3 done x a, 4 starts x@0 b", 5).overlaps.len(),
+        1,
+        "so does the beat"
+    );
+    let report = judge("0 available a, 1 seen x a, 2 starts x@0 a, 3 done x@0 a", 30);
+    assert_eq!((report.forgotten.len(), report.reconciles.len(), report.overlaps.len()), (1, 0, 0), "{report:?}");
+    assert_eq!(judge("1 starts x@0 a, 2 killed a, 3 starts x b", 4).overlaps, []);
+}
+
 #[test]
 fn a_killed_instance_works_no_more_but_only_from_then_on() {
     assert_eq!(judge("1 starts x a, 2 killed a, 3 starts x b", 4).overlaps, []);

@@ -101,7 +101,7 @@ impl Screen {
             println!("{}", frame.line());
             return;
         }
-        let title = format!("Ringside: {} objects, seed {}", self.arguments.objects, self.arguments.seed);
+        let title = format!("Ringside: {} objects, seed {}", self.arguments.objects(), self.arguments.seed);
         let block = format!("\x1b[1m{title}\x1b[0m\n{}", frame.block());
         // Up over the last block, and clear from there: the new one may be shorter.
         let up = if state.drawn > 0 { format!("\x1b[{}A\x1b[J", state.drawn) } else { String::new() };

@@ -8,15 +8,13 @@ use super::{Arguments, Screen};
 use crate::{
     chaos::schedule::shard,
     checker::Report,
+    eventually::eventually,
     system::{Settings, System, SystemError},
     workload::{Updates, Workload},
 };
 
 /// How long a reconcile works. Well below the grace time: effects of a longer silence are not covered by a drain.
 const WORK: Duration = Duration::from_millis(50);
-
-/// The time between two changes of objects: steady work, and time for people to follow.
-const UPDATE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A chapter in which nothing happens, to be looked at.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -49,7 +47,7 @@ impl<'a> Story<'a> {
         let contrast = self.without_ringside(system).await?;
         self.begin(system).await?;
         let client = system.control_plane().client();
-        let updates = self.workload("site", self.arguments.objects).start_updates(&client);
+        let updates = self.workload("site", self.arguments.objects()).start_updates(&client);
         self.screen.chapter(&format!("{} shards share the work, objects change steadily", self.arguments.shards));
         tokio::time::sleep(PAUSE).await;
         self.changes(system).await?;
@@ -58,8 +56,11 @@ impl<'a> Story<'a> {
     }
 
     async fn without_ringside(&self, system: &mut System) -> Result<Contrast> {
-        self.screen
-            .chapter(&format!("without Ringside: {UNSHARDED} replicas of an ordinary controller elect one leader"));
+        let chapter = match self.arguments.operator.elects() {
+            true => "elect one leader",
+            false => "elect no leader: each works on all objects",
+        };
+        self.screen.chapter(&format!("without Ringside: {UNSHARDED} replicas of an ordinary controller {chapter}"));
         let client = system.control_plane().client();
         let names: Vec<_> = (0..UNSHARDED).map(|index| format!("replica-{index}")).collect();
         for name in &names {
@@ -69,10 +70,18 @@ impl<'a> Story<'a> {
         workload.create(&client).await.context("create objects")?;
         let updates = workload.start_updates(&client);
         tokio::time::sleep(PAUSE).await;
+        // Some take longer to start than that.
+        let worked = || system.monitor().judge(|checker| checker.reconciles().clone());
+        eventually("a replica works", STEP_DEADLINE, || async {
+            if worked().is_empty() { Err("none does".to_owned()) } else { Ok(()) }
+        })
+        .await?;
         updates.stop().await.context("change objects")?;
-        let worked = system.monitor().judge(|checker| checker.reconciles().clone());
-        system.remove_unsharded().await?;
+        let worked = worked();
+        // Finalizers are its to remove.
         workload.delete(&client).await.context("delete objects")?;
+        system.remove_unsharded().await?;
+        workload.delete_children(&client).await.context("delete their children")?;
         system.monitor().reset();
         let contrast = names.into_iter().map(|name| {
             let count = worked.get(&name).copied().unwrap_or_default();
@@ -83,7 +92,7 @@ impl<'a> Story<'a> {
 
     /// The sharder, the shards, the objects.
     async fn begin(&self, system: &mut System) -> Result<()> {
-        let (objects, shards) = (self.arguments.objects, self.arguments.shards);
+        let (objects, shards) = (self.arguments.objects(), self.arguments.shards);
         self.screen
             .chapter(&format!("with Ringside: {SHARDERS} sharder replicas, {shards} shards, {objects} new objects"));
         system.start_sharding(SHARDERS).await?;
@@ -119,7 +128,7 @@ impl<'a> Story<'a> {
     async fn end(&self, system: &mut System, updates: Updates) -> Result<Report> {
         self.screen.chapter("one last change of each object: everybody works on all that is his");
         updates.stop().await.context("change objects")?;
-        let workload = self.workload("site", self.arguments.objects);
+        let workload = self.workload("site", self.arguments.objects());
         match system.until_all_worked_on(&workload, bound()).await {
             // Not settled in time is a verdict too: the report names what was forgotten.
             Err(SystemError::TimedOut(error)) => self.screen.say(&error.to_string()),
@@ -129,7 +138,9 @@ impl<'a> Story<'a> {
     }
 
     fn workload(&self, prefix: &'static str, objects: usize) -> Workload {
-        Workload { work: WORK, interval: UPDATE_INTERVAL, seed: self.arguments.seed, ..Workload::idle(prefix, objects) }
+        let seed = self.arguments.seed;
+        let interval = self.arguments.update_interval();
+        Workload { work: WORK, interval, seed, ..Workload::idle(prefix, objects) }
     }
 }
 

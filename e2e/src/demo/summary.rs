@@ -21,7 +21,7 @@ pub(super) fn table(arguments: &Arguments, contrast: &Contrast, report: &Report)
     for (replica, count) in contrast {
         let _ = writeln!(text, "  {replica:<14}{count:>8}");
     }
-    let _ = writeln!(text, "\nWith Ringside, {} objects, seed {}", arguments.objects, arguments.seed);
+    let _ = writeln!(text, "\nWith Ringside, {} objects, seed {}", arguments.objects(), arguments.seed);
     let _ = writeln!(text, "  {:<14}{:>8}{:>12}", "shard", "objects", "reconciles");
     let reconciles = by_pod(&report.reconciles);
     let shards: BTreeSet<&str> = report.objects.keys().map(String::as_str).chain(reconciles.keys().copied()).collect();
@@ -93,11 +93,13 @@ fn millis(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
     use crate::checker::{Gap, samples};
 
     fn arguments() -> Arguments {
-        Arguments { objects: 300, shards: 3, seed: 1, keep: false }
+        Arguments::parse_from(["demo"])
     }
 
     #[test]

@@ -7,9 +7,13 @@ use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, ListParams, ObjectMeta},
 };
-use ringside_ring::{RingLabels, partition::controller_of};
+use ringside_ring::RingLabels;
 
-use crate::{checker::Apart, eventually::eventually, website::Website};
+use crate::{
+    checker::{Apart, owner_of},
+    eventually::eventually,
+    website::Website,
+};
 
 /// The children that are apart from their owners, once there are none, or at last after `within`: a child that somebody
 /// just made gets its label a moment later.
@@ -73,7 +77,7 @@ fn compare(labels: &RingLabels, owners: &[ObjectMeta], kind: &str, children: &[O
 }
 
 fn controller(child: &ObjectMeta) -> Option<&str> {
-    controller_of(child.owner_references.as_deref()).map(|owner| &*owner.uid)
+    owner_of(child.owner_references.as_deref()).map(|owner| &*owner.uid)
 }
 
 #[cfg(test)]

@@ -13,13 +13,15 @@ use kube::{
 };
 use ringside_ring::{
     Ring, RingKind, RingName,
-    cluster_ring::{ClusterRingSpec, ClusterRingStatus, Fence, GroupResource},
+    cluster_ring::{ClusterRingSpec, ClusterRingStatus, GroupResource},
     rights::{self, Shards},
 };
 use serde_json::{Value, json};
 
 use super::{NAMESPACE, SERVICE_ACCOUNT, Settings, SystemError, plane::Place, sharder::NAMESPACE as SHARDER_NAMESPACE};
-use crate::{control_plane::Options, eventually::eventually, helm::deploy, manifests, website::Website};
+use crate::{
+    control_plane::Options, eventually::eventually, helm::deploy, manifests, toolchain::Operator, website::Website,
+};
 
 /// The sharder elects a leader and answers; each takes a second or two.
 const RING_DEADLINE: Duration = Duration::from_secs(60);
@@ -32,6 +34,12 @@ pub(super) fn website() -> ApiResource {
 /// The resources of the ring.
 pub(super) fn written() -> Vec<ApiResource> {
     vec![website(), ApiResource::erase::<ConfigMap>(&()), ApiResource::erase::<Secret>(&())]
+}
+
+/// The resources of the ring that these settings make.
+pub(super) fn of_ring(settings: &Settings) -> Vec<GroupResource> {
+    let all = if settings.children_in_ring { written() } else { vec![website()] };
+    all.into_iter().map(|one| GroupResource { group: one.group, resource: one.plural }).collect()
 }
 
 /// A control plane that writes down what is written to the ring's resources, and who holds which Lease.
@@ -104,19 +112,46 @@ pub(super) async fn namespace(client: &Client, name: &str) -> Result<(), SystemE
     let mut objects = vec![namespace, usual_account(name)?];
     let roles = manifests::read(&deploy("example/roles.yaml"))?;
     for mut role in roles.into_iter().filter(|role| !role.name_any().starts_with("ringside-")) {
-        match &mut role.metadata.namespace {
-            Some(namespace) => name.clone_into(namespace),
-            // The rules are there; it is bound to these Pods as well.
-            None if role.data.get("subjects").is_some() => {
-                role.metadata.name = Some(format!("{}-{name}", role.name_any()));
-            }
-            None => continue,
+        // The rules are there.
+        if role.metadata.namespace.is_none() && role.data.get("subjects").is_none() {
+            continue;
         }
-        for subject in role.data.get_mut("subjects").and_then(serde_json::Value::as_array_mut).into_iter().flatten() {
-            subject["namespace"] = json!(name);
-        }
+        put_into(&mut role, name);
         objects.push(role);
     }
+    Ok(manifests::apply(client, &objects).await?)
+}
+
+/// Puts an object of a namespace into this one, and subjects; a binding of the cluster is one beside those of others.
+fn put_into(object: &mut DynamicObject, name: &str) {
+    if let Some(namespace) = &mut object.metadata.namespace {
+        name.clone_into(namespace);
+    } else if object.data.get("subjects").is_some() {
+        object.metadata.name = Some(format!("{}-{name}", object.name_any()));
+    }
+    for subject in object.data.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
+        subject["namespace"] = json!(name);
+    }
+}
+
+/// Gives Pods in a namespace what their operator needs beside the rights of the example.
+pub(super) async fn rights_of_operator(
+    client: &Client,
+    operator: Operator,
+    namespace: &str,
+) -> Result<(), SystemError> {
+    let file = operator.folder().join("rights.yaml");
+    if !file.exists() {
+        return Ok(());
+    }
+    let is_definition =
+        |object: &DynamicObject| object.types.as_ref().is_some_and(|types| types.kind == "CustomResourceDefinition");
+    let (definitions, mut objects): (Vec<_>, Vec<_>) = manifests::read(&file)?.into_iter().partition(is_definition);
+    manifests::apply(client, &definitions).await?;
+    for definition in &definitions {
+        manifests::served(client, &definition.name_any()).await?;
+    }
+    objects.iter_mut().for_each(|object| put_into(object, namespace));
     Ok(manifests::apply(client, &objects).await?)
 }
 
@@ -132,13 +167,18 @@ fn usual_account(namespace: &str) -> Result<DynamicObject, SystemError> {
     Ok(serde_json::from_value(account).map_err(anyhow::Error::from)?)
 }
 
-/// Creates the example's ring, but for its place and its fence, and waits until the sharder says that it is ready.
-pub(super) async fn ring(client: &Client, place: &Place, fence: Fence) -> Result<RingName, SystemError> {
+/// Creates the example's ring, but for its place, its fence and its children, and waits until the sharder says that it is ready.
+pub(super) async fn ring(client: &Client, place: &Place, settings: &Settings) -> Result<RingName, SystemError> {
     let mut manifest = manifests::read(&deploy("example/ring.yaml"))?;
     for ring in &mut manifest {
         ring.metadata.name = Some(place.ring.name().to_owned());
         ring.types.get_or_insert_default().kind = place.ring.kind().to_string();
-        ring.data["spec"]["fence"] = json!(fence);
+        ring.data["spec"]["fence"] = json!(settings.fence);
+        if !settings.children_in_ring {
+            for resource in ring.data["spec"]["resources"].as_array_mut().into_iter().flatten() {
+                resource["controlledResources"] = json!([]);
+            }
+        }
         if place.is_shared {
             let own = json!({"matchLabels": {"kubernetes.io/metadata.name": place.namespace}});
             ring.data["spec"]["namespaceSelector"] = own;

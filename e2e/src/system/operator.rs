@@ -1,9 +1,19 @@
 //! Operators: how each is started, and those without a proxy.
 
-use std::{path::Path, process::Command};
+use std::{path::Path, process::Command, sync::atomic::Ordering};
 
-use super::{Base, SystemError};
-use crate::{checker::Event, process::Process, shard_identity::ShardIdentity};
+use anyhow::Context as _;
+
+use super::{Base, SystemError, install};
+use crate::{
+    checker::Event,
+    process::Process,
+    shard_identity::ShardIdentity,
+    toolchain::{Environment, Operator},
+};
+
+/// The lock of the operators that elect, and the peering of those that pause for each other.
+const LOCK: &str = "website-operator";
 
 /// What follows the Pod's name in that of the operator's process.
 pub(crate) const OPERATOR: &str = "-operator";
@@ -22,9 +32,11 @@ impl Lone {
     /// Creates the Pod of an ordinary operator and starts it.
     pub(super) async fn unsharded(base: &Base, name: &str, lock_namespace: &str) -> Result<Self, SystemError> {
         let identity = base.pod(name).await?;
-        let mut command = Command::new(&base.operator);
+        let which = base.settings.operator;
+        prepare(base, which).await?;
+        let mut command = which.command(&Environment::of_process())?;
         command.env("KUBECONFIG", identity.kubeconfig());
-        let operator = start_elected(base, command, name, name, lock_namespace)?;
+        let operator = start_elected(base, which, command, name, name, lock_namespace)?;
         Ok(Self { operator, instance: name.to_owned(), identity, is_shard: false })
     }
 
@@ -38,7 +50,7 @@ impl Lone {
             .args(["--shard", name])
             .args(["--lease-namespace", &base.place.namespace])
             .args(["--lease-duration", &format!("{}ms", base.settings.lease_duration.as_millis())]);
-        let operator = start(base, command, name, &instance)?;
+        let operator = start(base, Told::ByFlags, command, name, &instance)?;
         Ok(Self { operator, instance, identity, is_shard: true })
     }
 
@@ -55,6 +67,7 @@ impl Lone {
     /// Ends it gracefully and deletes the Pod.
     pub(super) async fn stop(self, base: &Base) -> Result<(), SystemError> {
         self.operator.stop().await?;
+        base.monitor.record(Event::Killed { instance: self.instance });
         Ok(self.identity.delete(&base.plane.control_plane.client()).await?)
     }
 
@@ -66,27 +79,72 @@ impl Lone {
     }
 }
 
-/// Starts an operator that elects a leader. What differs is where the `command` leads it.
+/// How an operator is told its options.
+#[derive(Clone, Copy)]
+enum Told {
+    /// `--some-option=value`.
+    ByFlags,
+    /// `SOME_OPTION=value`.
+    ByEnvironment,
+}
+
+impl Told {
+    const fn of(operator: Operator) -> Self {
+        match operator {
+            Operator::Go => Self::ByFlags,
+            Operator::Python | Operator::Java | Operator::Rust | Operator::Node => Self::ByEnvironment,
+        }
+    }
+
+    fn tell(self, command: &mut Command, options: &[(&str, &str)]) {
+        for (name, value) in options {
+            match self {
+                Self::ByFlags => command.arg(format!("--{name}={value}")),
+                Self::ByEnvironment => command.env(name.replace('-', "_").to_uppercase(), value),
+            };
+        }
+    }
+}
+
+/// Builds or fetches an operator, and gives its Pods their rights. From then on it is at hand.
+pub(super) async fn prepare(base: &Base, operator: Operator) -> Result<(), SystemError> {
+    install::rights_of_operator(&base.plane.control_plane.client(), operator, &base.place.namespace).await?;
+    let prepared = tokio::task::spawn_blocking(move || operator.command(&Environment::of_process()));
+    prepared.await.context("prepare the operator")??;
+    Ok(())
+}
+
+/// Starts an operator that elects a leader, where its language has that. What differs is where the `command` leads it.
 pub(super) fn start_elected(
     base: &Base,
+    operator: Operator,
     mut command: Command,
     pod: &str,
     instance: &str,
     lock_namespace: &str,
 ) -> Result<Process, SystemError> {
-    command
-        .args(["--leader-election-namespace", lock_namespace])
-        .args(["--leader-elect-renew-deadline", &format!("{}ms", base.settings.renew_deadline.as_millis())]);
-    start(base, command, pod, instance)
+    let told = Told::of(operator);
+    if operator == Operator::Python {
+        // Of several without Ringside the one of the highest priority works.
+        let priority = base.lives.fetch_add(1, Ordering::Relaxed).to_string();
+        command.args(["--namespace", &base.place.namespace, "--peering", LOCK, "--priority", &priority]);
+    }
+    let deadline = format!("{}ms", base.settings.renew_deadline.as_millis());
+    told.tell(
+        &mut command,
+        &[("leader-election-namespace", lock_namespace), ("leader-elect-renew-deadline", &deadline)],
+    );
+    start(base, told, command, pod, instance)
 }
 
 /// Starts an operator with the options that all have.
-fn start(base: &Base, mut command: Command, pod: &str, instance: &str) -> Result<Process, SystemError> {
-    command
-        .args(["--instance", instance])
-        .args(["--concurrency", &base.settings.concurrency.to_string()])
-        .arg(format!("--chain={}", base.settings.chain))
-        .args(["--collector", &base.collector.url()]);
+fn start(base: &Base, told: Told, mut command: Command, pod: &str, instance: &str) -> Result<Process, SystemError> {
+    let (concurrency, chain) = (base.settings.concurrency.to_string(), base.settings.chain.to_string());
+    let url = base.collector.url();
+    told.tell(
+        &mut command,
+        &[("instance", instance), ("concurrency", &concurrency), ("chain", &chain), ("collector", &url)],
+    );
     let name = format!("{pod}{OPERATOR}");
     Ok(Process::spawn(&name, &command, &base.folder.path().join(format!("{name}.log")))?)
 }

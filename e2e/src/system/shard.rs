@@ -14,6 +14,7 @@ use crate::{
     process::Process,
     proxy::{Identity, Proxy},
     shard_identity::ShardIdentity,
+    toolchain::{Environment, Operator},
 };
 
 /// A running shard.
@@ -21,6 +22,7 @@ use crate::{
 pub struct Shard {
     // Dropped in this order: the operator before what it talks to.
     operator: Process,
+    runs: Operator,
     proxy: Proxy,
     instance: String,
     identity: ShardIdentity,
@@ -30,7 +32,13 @@ pub struct Shard {
 impl Shard {
     /// Creates its Pod, starts the proxy, and once that is ready the operator. `options` are more ones for the proxy, which
     /// reaches the API server at `url`.
-    pub(super) async fn start(base: &Base, name: &str, options: &[&str], url: &str) -> Result<Self, SystemError> {
+    pub(super) async fn start(
+        base: &Base,
+        name: &str,
+        runs: Operator,
+        options: &[&str],
+        url: &str,
+    ) -> Result<Self, SystemError> {
         let Base { settings, place, plane, .. } = base;
         let identity = base.pod(name).await?;
         let line = Line::where_wanted(settings.lines, plane.control_plane.address()).await?;
@@ -51,8 +59,9 @@ impl Shard {
         let proxy = Proxy::start_with_access(command, whose, base.folder.path(), access)?;
         until_ready(&proxy.process, proxy.admin_port).await?;
         let instance = base.instance(name);
-        let operator = start_operator(base, name, &instance, &proxy)?;
-        Ok(Self { operator, proxy, instance, identity, line })
+        operator::prepare(base, runs).await?;
+        let operator = start_operator(base, runs, name, &instance, &proxy)?;
+        Ok(Self { operator, runs, proxy, instance, identity, line })
     }
 
     /// The shard's name, which is its Pod's.
@@ -108,13 +117,13 @@ impl Shard {
 
     /// Ends it gracefully and deletes the Pod.
     pub(super) async fn stop(self, base: &Base) -> Result<(), SystemError> {
-        self.terminate().await?;
+        self.terminate(base).await?;
         Ok(self.identity.delete(&base.plane.control_plane.client()).await?)
     }
 
     /// Ends it gracefully and starts it again in the same Pod.
     pub(super) async fn restart(&mut self, base: &Base) -> Result<(), SystemError> {
-        self.terminate().await?;
+        self.terminate(base).await?;
         self.proxy.start_again()?;
         until_ready(&self.proxy.process, self.proxy.admin_port).await?;
         self.start_operator_again(base)
@@ -145,25 +154,32 @@ impl Shard {
 
     fn start_operator_again(&mut self, base: &Base) -> Result<(), SystemError> {
         self.instance = base.instance(self.identity.pod());
-        self.operator = start_operator(base, self.identity.pod(), &self.instance, &self.proxy)?;
+        self.operator = start_operator(base, self.runs, self.identity.pod(), &self.instance, &self.proxy)?;
         Ok(())
     }
 
     /// As the kubelet ends a Pod with a native sidecar: the sidecar after the controller.
-    async fn terminate(&self) -> Result<(), SystemError> {
+    async fn terminate(&self, base: &Base) -> Result<(), SystemError> {
         self.operator.stop().await?;
+        // One that breaks off what it has begun reports no end of it.
+        base.monitor.record(Event::Killed { instance: self.instance.clone() });
         Ok(self.proxy.process.stop().await?)
     }
 }
 
-fn start_operator(base: &Base, pod: &str, instance: &str, proxy: &Proxy) -> Result<Process, SystemError> {
-    let command = match base.settings.way_in {
-        WayIn::Kubeconfig => {
-            let mut command = Command::new(&base.operator);
-            command.env("KUBECONFIG", proxy.kubeconfig());
-            command
+fn start_operator(
+    base: &Base,
+    runs: Operator,
+    pod: &str,
+    instance: &str,
+    proxy: &Proxy,
+) -> Result<Process, SystemError> {
+    let mut command = runs.command(&Environment::of_process())?;
+    match base.settings.way_in {
+        WayIn::Kubeconfig => drop(command.env("KUBECONFIG", proxy.kubeconfig())),
+        WayIn::InCluster => {
+            command = in_cluster::command(Path::new(command.get_program()), &proxy.access, proxy.address());
         }
-        WayIn::InCluster => in_cluster::command(&base.operator, &proxy.access, proxy.address()),
-    };
-    operator::start_elected(base, command, pod, instance, &base.place.namespace)
+    }
+    operator::start_elected(base, runs, command, pod, instance, &base.place.namespace)
 }

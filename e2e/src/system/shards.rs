@@ -7,13 +7,18 @@ use anyhow::Context as _;
 use super::{Lone, Shard, System, SystemError};
 use crate::{
     relay::Relay,
-    toolchain::{self, built},
+    toolchain::{self, Operator, built},
 };
 
 impl System {
     /// Starts a shard: a Pod with a proxy and an operator.
     pub async fn add_shard(&mut self, name: &str) -> Result<(), SystemError> {
         self.add(name, &[], &self.control_plane().url()).await
+    }
+
+    /// Starts a shard of this operator, with more options for its proxy.
+    pub async fn add_shard_of(&mut self, name: &str, operator: Operator, options: &[&str]) -> Result<(), SystemError> {
+        self.begin(name, operator, options, &self.control_plane().url()).await
     }
 
     /// Starts a shard whose proxy reaches the API server by a relay before it.
@@ -27,7 +32,11 @@ impl System {
     }
 
     async fn add(&mut self, name: &str, options: &[&str], url: &str) -> Result<(), SystemError> {
-        let shard = Shard::start(&self.base, name, options, url).await?;
+        self.begin(name, self.base.settings.operator, options, url).await
+    }
+
+    async fn begin(&mut self, name: &str, operator: Operator, options: &[&str], url: &str) -> Result<(), SystemError> {
+        let shard = Shard::start(&self.base, name, operator, options, url).await?;
         self.shards.push(shard);
         Ok(())
     }

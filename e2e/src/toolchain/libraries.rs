@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -17,13 +18,13 @@ use super::{
 use crate::files::failed;
 
 /// Whether there is no Java here, and what to do about it.
-pub fn without_java(environment: &Environment) -> Option<String> {
+pub(super) fn without_java(environment: &Environment) -> Option<String> {
     let missing = ["java", "mvn"].into_iter().find(|program| environment.find_on_path(program).is_none())?;
     Some(format!("`{missing}` is not on PATH: install JDK 17 or newer and Maven (`apt-get install default-jdk maven`)"))
 }
 
 /// Whether there is no Python here, and what to do about it.
-pub fn without_python(environment: &Environment) -> Option<String> {
+pub(super) fn without_python(environment: &Environment) -> Option<String> {
     let has_pip = || {
         let pip = Command::new("python3").args(["-m", "pip", "--version"]).stdin(Stdio::null()).output();
         pip.is_ok_and(|output| output.status.success())
@@ -33,6 +34,12 @@ pub fn without_python(environment: &Environment) -> Option<String> {
         "`python3` with pip is not here: install Python 3.10 or newer (`apt-get install python3 python3-pip`)"
             .to_owned()
     })
+}
+
+/// Whether there is no Node here, and what to do about it.
+pub(super) fn without_node(environment: &Environment) -> Option<String> {
+    let missing = ["node", "npm"].into_iter().find(|program| environment.find_on_path(program).is_none())?;
+    Some(format!("`{missing}` is not on PATH: install Node 18 or newer and npm (`apt-get install nodejs npm`)"))
 }
 
 /// What runs the program of `folder`, whose source is `file`, with what its `pom.xml` names; arguments follow.
@@ -49,29 +56,51 @@ pub fn python(environment: &Environment, folder: &Path) -> anyhow::Result<Comman
     Ok(command)
 }
 
+/// Node on the program of `folder`, whose source is `file`, with what its `package.json` names; arguments follow.
+pub(super) fn node(environment: &Environment, folder: &Path, file: &str) -> anyhow::Result<Command> {
+    let (source, libraries) = (folder.join(file), NPM.fetched(environment, folder)?);
+    // A module's imports are looked for beside it, wherever that is by its links.
+    let program = libraries.join(file);
+    if fs::read_link(&program).ok().as_ref() != Some(&source) {
+        let _ = fs::remove_file(&program);
+        symlink(&source, &program).map_err(failed("link", &program))?;
+    }
+    let mut command = Command::new("node");
+    command.args(["--preserve-symlinks", "--preserve-symlinks-main"]).arg(program);
+    Ok(command)
+}
+
 /// A package manager's way to fetch what a program needs.
 struct Fetcher {
     /// The file in the program's folder that names it.
     list: &'static str,
     /// The command line, up to the folder that things are fetched into and the list of them.
     command: &'static [&'static str],
-    /// The arguments for these two; the list has an argument of its own.
+    /// The argument for the folder.
     into: &'static str,
-    from: &'static str,
+    /// The argument before the list; none where the list is looked for in the folder.
+    from: Option<&'static str>,
 }
 
 const MAVEN: Fetcher = Fetcher {
     list: "pom.xml",
     command: &["mvn", "--batch-mode", "--quiet", "dependency:copy-dependencies"],
     into: "-DoutputDirectory=",
-    from: "--file",
+    from: Some("--file"),
 };
 
 const PIP: Fetcher = Fetcher {
     list: "requirements.txt",
     command: &["python3", "-m", "pip", "install", "--quiet", "--no-input", "--upgrade"],
     into: "--target=",
-    from: "--requirement",
+    from: Some("--requirement"),
+};
+
+const NPM: Fetcher = Fetcher {
+    list: "package.json",
+    command: &["npm", "install", "--silent", "--omit=dev", "--no-audit", "--no-fund", "--no-package-lock"],
+    into: "--prefix=",
+    from: None,
 };
 
 impl Fetcher {
@@ -90,14 +119,16 @@ impl Fetcher {
         }
         let shown = self.command.join(" ");
         say(format_args!("fetching what {name} needs: {shown}"));
-        let into = format!("{}{}", self.into, locked.staging()?.join("lib").display());
-        let output = Command::new(self.command[0])
-            .args(&self.command[1..])
-            .args([&*into, self.from])
-            .arg(&list)
-            .stdin(Stdio::null())
-            .output()
-            .with_context(|| format!("start `{shown}`"))?;
+        let staged = locked.staging()?.join("lib");
+        let mut command = Command::new(self.command[0]);
+        command.args(&self.command[1..]).arg(format!("{}{}", self.into, staged.display()));
+        if let Some(from) = self.from {
+            command.arg(from).arg(&list);
+        } else {
+            fs::create_dir_all(&staged).map_err(failed("create", &staged))?;
+            fs::copy(&list, staged.join(self.list)).map_err(failed("copy", &list))?;
+        }
+        let output = command.stdin(Stdio::null()).output().with_context(|| format!("start `{shown}`"))?;
         if !output.status.success() {
             let said = [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned()).concat();
             return Err(failed_build(&shown, folder, output.status, &said));

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::bail;
 
-use super::{Environment, before, libraries, programs, workspace};
+use super::{Environment, Operator, before, libraries, programs, workspace};
 
 /// What a case needs to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,8 +20,10 @@ pub enum Need {
     Before,
     /// etcd and the API server.
     ControlPlane,
-    /// The sample operator.
+    /// The sample operator, in Go.
     Operator,
+    /// One in another language.
+    OperatorIn(Operator),
     /// The controller manager.
     ControllerManager,
     /// kubectl.
@@ -50,6 +52,7 @@ impl Need {
     pub fn obstacle(self, environment: &Environment) -> Option<String> {
         match self {
             Self::Before => before::without_history(environment),
+            Self::OperatorIn(operator) => operator.obstacle(environment),
             Self::Java(_) => libraries::without_java(environment),
             Self::Python(_) => libraries::without_python(environment),
             _ => None,
@@ -64,6 +67,7 @@ impl Need {
             Self::Before => before::ringside_before(environment).map(drop),
             Self::ControlPlane => programs::control_plane(environment).map(drop),
             Self::Operator => programs::operator(environment).map(drop),
+            Self::OperatorIn(operator) => operator.command(environment).map(drop),
             Self::ControllerManager => programs::kube_controller_manager(environment).map(drop),
             Self::Kubectl => programs::kubectl(environment).map(drop),
             Self::Helm => programs::helm(environment).map(drop),
@@ -84,6 +88,11 @@ impl fmt::Display for Need {
             Self::Before => "proxy and sharder of the version before",
             Self::ControlPlane => "etcd and kube-apiserver",
             Self::Operator => "the sample operator",
+            Self::OperatorIn(Operator::Go) => "the sample operator in Go",
+            Self::OperatorIn(Operator::Python) => "the sample operator in Python, by pip",
+            Self::OperatorIn(Operator::Java) => "the sample operator in Java, by Maven",
+            Self::OperatorIn(Operator::Rust) => "the sample operator in Rust",
+            Self::OperatorIn(Operator::Node) => "the sample operator in Node, by npm",
             Self::ControllerManager => "kube-controller-manager",
             Self::Kubectl => "kubectl",
             Self::Helm => "Helm",

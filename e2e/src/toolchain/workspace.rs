@@ -40,6 +40,18 @@ pub fn ringside(environment: &Environment) -> anyhow::Result<RingsidePrograms> {
     })
 }
 
+/// Builds the sample operator in Rust, in the same way.
+pub(super) fn rust_operator(environment: &Environment) -> anyhow::Result<PathBuf> {
+    static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
+    need::ask("rust-operator")?;
+    once(&BUILT, || {
+        let command = Command::new(&environment.cargo);
+        let options = ["--quiet", "--profile", profile(), "--bin", "rust-operator"];
+        cargo(environment, command, (workspace_folder(), &environment.target), ("build", &options, &[]))?
+            .take("rust-operator")
+    })
+}
+
 /// Builds programs of another version, whose source is in a folder, in a target folder of its own: the optimization of
 /// dependencies and their versions are those of before.
 pub(super) fn programs_of<const N: usize>(

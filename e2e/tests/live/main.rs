@@ -24,6 +24,7 @@ mod labels;
 mod leadership;
 mod membership;
 mod old_views;
+mod operators;
 mod plan;
 mod planes;
 mod promises;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         labels::group(),
         endurance::group(),
         old_views::group(),
+        operators::group(),
         resources::group(),
         rights::group(),
         inject::group(),
