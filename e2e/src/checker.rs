@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-mod owner;
 mod owners;
 mod record;
 mod report;
@@ -18,7 +17,6 @@ mod tests;
 mod work;
 mod writes;
 
-pub use owner::owner_of;
 pub use record::{Event, Outcome, Record, Uid};
 #[cfg(test)]
 pub(crate) use report::samples;

@@ -1,13 +1,13 @@
 //! What a line says of a request that writes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use ringside_ring::{RingLabels, cluster_ring::GroupResource};
+use ringside_ring::{RingLabels, cluster_ring::GroupResource, partition::owner_of};
 use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::event::{Details, Event, Reference, Response};
 use crate::{
-    checker::{Change, Object, Write, owner_of},
+    checker::{Change, Object, Write},
     system::SHARDER_USER,
 };
 
@@ -115,7 +115,7 @@ impl Event {
 /// The uid of the controller that an object was to have.
 fn asked_controller(asked: &Value) -> Option<String> {
     let owners = Vec::<OwnerReference>::deserialize(asked.pointer("/metadata/ownerReferences")?).ok()?;
-    Some(owner_of(Some(&owners))?.uid.clone())
+    Some(owner_of(&owners, |_| true).one()?.uid.clone())
 }
 
 impl Reference {

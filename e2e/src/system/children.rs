@@ -7,13 +7,9 @@ use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, ListParams, ObjectMeta},
 };
-use ringside_ring::RingLabels;
+use ringside_ring::{RingLabels, partition::owner_of};
 
-use crate::{
-    checker::{Apart, owner_of},
-    eventually::eventually,
-    website::Website,
-};
+use crate::{checker::Apart, eventually::eventually, website::Website};
 
 /// The children that are apart from their owners, once there are none, or at last after `within`: a child that somebody
 /// just made gets its label a moment later.
@@ -77,7 +73,7 @@ fn compare(labels: &RingLabels, owners: &[ObjectMeta], kind: &str, children: &[O
 }
 
 fn controller(child: &ObjectMeta) -> Option<&str> {
-    owner_of(child.owner_references.as_deref()).map(|owner| &*owner.uid)
+    owner_of(child.owner_references.as_deref().unwrap_or_default(), |_| true).one().map(|owner| &*owner.uid)
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! What the audit log says about one write.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
-use ringside_ring::{ResourceVersion, RingLabels, cluster_ring::GroupResource};
+use ringside_ring::{ResourceVersion, RingLabels, cluster_ring::GroupResource, partition::owner_of};
 
-use crate::checker::{Uid, owner_of};
+use crate::checker::Uid;
 
 /// A write that the API server carried out, or a create that it refused because there is such an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +90,9 @@ impl Object {
             name: format!("{}/{}", metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref()?),
             version: Some(metadata.resource_version.as_deref()?.parse().ok()?),
             labels: Some(Labels { shard, drain }),
-            controller: owner_of(metadata.owner_references.as_deref()).map(|owner| owner.uid.clone()),
+            controller: owner_of(metadata.owner_references.as_deref().unwrap_or_default(), |_| true)
+                .one()
+                .map(|owner| owner.uid.clone()),
             holder: None,
         })
     }
