@@ -16,13 +16,14 @@ use ringside_e2e::{
 use serde_json::{Value, json};
 
 /// The pages of the book in their order, with the lines that each may have.
-const PAGES: [(&str, usize); 20] = [
+const PAGES: [(&str, usize); 21] = [
     ("introduction", 60),
     ("fit", 120),
     ("try-it", 80),
     ("install", 110),
     ("platforms", 110),
     ("shard-a-controller", 130),
+    ("clients", 60),
     ("neighbours", 70),
     ("look", 80),
     ("scale", 120),

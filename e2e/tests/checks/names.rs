@@ -4,7 +4,11 @@
 
 use std::{collections::BTreeSet, fs};
 
-use ringside_e2e::pages::{Page, files, root};
+use clap::CommandFactory as _;
+use ringside_e2e::{
+    demo::Arguments,
+    pages::{Page, files, root},
+};
 use serde_json::Value;
 
 /// Options of other programs that pages name without these.
@@ -45,7 +49,9 @@ fn reference() -> String {
 /// The long options that a text names, without their values.
 fn options(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split_whitespace().filter_map(|word| word.strip_prefix("--"));
-    words.filter_map(|option| option.split(|sign: char| !(sign.is_ascii_alphanumeric() || sign == '-')).next())
+    let named =
+        words.filter_map(|option| option.split(|sign: char| !(sign.is_ascii_alphanumeric() || sign == '-')).next());
+    named.filter(|option| !option.is_empty())
 }
 
 /// Fails with all findings at once.
@@ -70,7 +76,10 @@ fn options_and_variables_exist() {
     let reference = reference();
     let ours: BTreeSet<String> = spans(&reference).flat_map(options).map(str::to_owned).collect();
     assert!(ours.len() > 40 && ours.contains("drain-grace"), "{ours:?}: has the reference still its tables?");
-    let known: BTreeSet<_> = ours.iter().cloned().chain(OF_OTHERS.map(str::to_owned)).collect();
+    let demo = Arguments::command();
+    let of_demo = demo.get_arguments().filter_map(clap::Arg::get_long);
+    let known: BTreeSet<_> =
+        ours.iter().map(String::as_str).chain(of_demo).chain(OF_OTHERS).map(str::to_owned).collect();
     let pages = book();
     let of_page = |page: &Page| {
         let text = page.prose.join(" ");

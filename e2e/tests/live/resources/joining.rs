@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{
     Api, Client, Config, Resource as _, ResourceExt as _,
     api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams},
@@ -31,34 +31,37 @@ pub(crate) async fn children_that_join_a_ring_are_never_hidden_from_all() {
     system.share_out(&Workload::idle("site", OBJECTS).within(system.namespace()), DEADLINE).await.unwrap();
     let (admin, namespace) = (system.control_plane().client(), system.namespace());
     let websites: Api<Website> = Api::namespaced(admin.clone(), namespace);
-    let secrets: Api<Secret> = Api::namespaced(admin.clone(), namespace);
+    let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), namespace);
     for website in websites.list(&ListParams::default()).await.unwrap() {
         let owner = website.controller_owner_ref(&()).unwrap();
         let metadata = ObjectMeta {
-            name: Some(format!("key-{}", website.name_any())),
+            name: Some(format!("of-{}", website.name_any())),
             owner_references: Some(vec![owner]),
             ..ObjectMeta::default()
         };
-        secrets.create(&PostParams::default(), &Secret { metadata, ..Secret::default() }).await.unwrap();
+        accounts
+            .create(&PostParams::default(), &ServiceAccount { metadata, ..ServiceAccount::default() })
+            .await
+            .unwrap();
     }
     let rings: Api<ClusterRing> = Api::all(admin);
     let mut ring = rings.get(name.name()).await.unwrap();
-    let joins = GroupResource { group: String::new(), resource: "secrets".to_owned() };
+    let joins = GroupResource { group: String::new(), resource: "serviceaccounts".to_owned() };
     ring.spec.resources[0].controlled_resources.push(joins);
     system.allow(&ring, &[namespace]).await.unwrap();
     let mut controllers = Vec::new();
     for shard in system.shards() {
         let config = Kubeconfig::read_from(shard.kubeconfig()).unwrap();
         let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
-        controllers.push(Api::<Secret>::namespaced(Client::try_from(config).unwrap(), namespace));
+        controllers.push(Api::<ServiceAccount>::namespaced(Client::try_from(config).unwrap(), namespace));
     }
     // Names that begin so, as others may be there.
     let seen = async || {
         let mut all = Vec::new();
-        for secrets in &controllers {
+        for accounts in &controllers {
             // While a proxy reads the ring anew it answers nothing.
-            let listed = secrets.list_metadata(&ListParams::default()).await.ok()?;
-            all.push(listed.iter().filter(|secret| secret.name_any().starts_with("key-")).count());
+            let listed = accounts.list_metadata(&ListParams::default()).await.ok()?;
+            all.push(listed.iter().filter(|account| account.name_any().starts_with("of-")).count());
         }
         Some(all)
     };
