@@ -74,12 +74,7 @@ pub(super) async fn act(
             }
             None => Vec::new(),
         };
-        let elsewhere = match action {
-            Action::Inject(_) => election::refusal_in_cluster(&cluster.client, &after).await?,
-            Action::Uninject => None,
-        };
-        let (mut refused, notes) = objections(&cluster, target, &action, (namespace, &before, &after)).await;
-        refused.extend(elsewhere);
+        let (refused, notes) = objections(&cluster, target, &action, (namespace, &before, &after)).await?;
         let notes = of_versions.iter().cloned().chain(notes).collect::<Vec<_>>();
         let result = match (refused.is_empty(), target.dry_run) {
             (false, _) => format!("{workload} was not changed"),
@@ -109,13 +104,13 @@ pub(super) async fn act(
     Outcome { workload, changes, refused, result }.said(global)
 }
 
-/// What keeps a workload from being written, and what to say beside. What is forced is said.
+/// What keeps a workload from being written, and what to say beside. What is forced is said; an election elsewhere is never forced.
 async fn objections(
     cluster: &Cluster,
     target: &Target,
     action: &Action,
     (namespace, before, after): (&str, &Value, &Value),
-) -> (Vec<String>, Vec<String>) {
+) -> anyhow::Result<(Vec<String>, Vec<String>)> {
     let mut refused: Vec<_> = Managed::of(before).map(|managed| managed.warning()).into_iter().collect();
     let mut notes = Vec::new();
     if refused.is_empty() && target.dry_run != DryRun::Client && matches!(action, Action::Inject(_)) {
@@ -126,7 +121,10 @@ async fn objections(
     if target.force {
         notes.append(&mut refused);
     }
-    (refused, notes)
+    if let Action::Inject(_) = action {
+        refused.extend(election::refusal_in_cluster(&cluster.client, after).await?);
+    }
+    Ok((refused, notes))
 }
 
 impl Outcome {
