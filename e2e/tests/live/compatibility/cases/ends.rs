@@ -1,6 +1,7 @@
 //! A proxy that is no shard yet, one that is none any more, and one whose ring shards something else from now on.
 
 use futures::future::try_join_all;
+use ringside_e2e::eventually::eventually;
 
 use super::*;
 use crate::compatibility::{
@@ -80,6 +81,16 @@ async fn unheld(probe: &Probe, ask: &Ask) -> Result<Outcome> {
     ))
 }
 
+/// Waits until the proxy knows that it has lost its Lease: until then it sends requests on.
+async fn until_lost(probe: &Probe, ask: &Ask) -> Result<()> {
+    let refused = eventually("the proxy knows that it has lost its Lease", DEADLINE, || async {
+        let answer = probe.proxied(ask).await.and_then(|answer| answer.with(StatusCode::SERVICE_UNAVAILABLE));
+        answer.map(drop).map_err(|error| format!("{error:#}"))
+    });
+    refused.await?;
+    unheld(probe, ask).await.map(drop).context("after the loss")
+}
+
 /// Starts a shard that has a ring to itself.
 async fn alone(probe: Probe, ring: &str) -> Result<Probe> {
     let shard = probe.fixture.alone(ring, Offer::Both, &maps()).await?;
@@ -125,7 +136,7 @@ async fn parted(probe: Probe) -> Result<Outcome> {
         ensure!(events.len() == 1, "{events:?}");
     }
     hold(&probe, held()).await?;
-    unheld(&probe, &Ask::get(&maps)).await.context("after the loss")?;
+    until_lost(&probe, &Ask::get(&maps)).await?;
     probe.fixture.anew(&maps, &object("newcomer")).await?;
     let others = json!({"metadata": {"labels": {&RingLabels::of(&"losing".parse()?).shard: "another"}}});
     patch(&probe.fixture, &format!("{maps}/leaver"), &others).await?;
@@ -157,7 +168,7 @@ async fn silent(probe: Probe) -> Result<Outcome> {
     let ask = Ask::get(format!("{secrets}?watch=1"));
     let watches = try_join_all(Http::BOTH.map(|http| watch(&probe, http, &ask))).await?;
     hold(&probe, held()).await?;
-    unheld(&probe, &Ask::get(secrets)).await.context("after the loss")?;
+    until_lost(&probe, &Ask::get(secrets)).await?;
     let newcomer = json!({"metadata": {"name": "newcomer"}}).to_string();
     probe.fixture.admin(&Ask::new(Method::POST, secrets).body(JSON, newcomer)).await?;
     hold(&probe, json!({"holderIdentity": null})).await?;
