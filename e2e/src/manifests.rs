@@ -106,7 +106,7 @@ pub async fn define(client: &Client, definition: &CustomResourceDefinition) -> a
     served(client, &definition.name_any()).await
 }
 
-/// Waits until a resource is served whose definition somebody applies.
+/// Waits until a resource is served whose definition somebody applies: established, and in what its group lists.
 pub async fn served(client: &Client, definition: &str) -> anyhow::Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     eventually(&format!("{definition} is served"), ESTABLISHED_DEADLINE, || async {
@@ -114,7 +114,16 @@ pub async fn served(client: &Client, definition: &str) -> anyhow::Result<()> {
         let conditions = found.status.unwrap_or_default().conditions.unwrap_or_default();
         let established =
             conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True");
-        established.then_some(()).ok_or_else(|| format!("{conditions:?}"))
+        if !established {
+            return Err(format!("{conditions:?}"));
+        }
+        for version in found.spec.versions.iter().filter(|version| version.served) {
+            let version = format!("{}/{}", found.spec.group, version.name);
+            let listed = client.list_api_group_resources(&version).await.map_err(|error| error.to_string())?;
+            let is_it = listed.resources.iter().any(|resource| resource.name == found.spec.names.plural);
+            is_it.then_some(()).ok_or_else(|| format!("{version} does not list it"))?;
+        }
+        Ok(())
     })
     .await?;
     Ok(())
