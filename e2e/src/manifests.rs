@@ -106,7 +106,7 @@ pub async fn define(client: &Client, definition: &CustomResourceDefinition) -> a
     served(client, &definition.name_any()).await
 }
 
-/// Waits until a resource is served whose definition somebody applies: established, and in what its group lists.
+/// Waits until the resource of a definition is served: established, and in what its group lists.
 pub async fn served(client: &Client, definition: &str) -> anyhow::Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     eventually(&format!("{definition} is served"), ESTABLISHED_DEADLINE, || async {

@@ -157,11 +157,11 @@ impl State {
             let mut found = above.iter().filter_map(|id| self.table.find(*id, Uid::parse(&owner.uid).0));
             found.any(|slot| self.shard(self.table.at(slot).shard) == Shard::Named(shard))
         };
-        let mut owners = references.iter().filter(|owner| of_ring(owner));
-        let kept = owners.clone().find(is_followed).or_else(|| owners.find(is_beside));
+        let owners: Vec<_> = references.iter().filter(|owner| of_ring(owner)).collect();
+        let all = || owners.iter().copied();
+        let kept = all().find(is_followed).or_else(|| all().find(is_beside));
         let (namespace, name) = (seen.namespace.as_deref(), seen.name.as_deref());
-        let named: Vec<_> =
-            references.iter().filter(|it| of_ring(it)).map(|it| format!("{} {}", it.kind, it.name)).collect();
+        let named: Vec<_> = owners.iter().map(|owner| format!("{} {}", owner.kind, owner.name)).collect();
         tracing::warn!(
             namespace,
             name,
