@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     audit,
-    checker::{self, Gap, Landed, Overlap, Report},
+    checker::{self, Change, Gap, Landed, Overlap, Report},
     system::{Ended, OPERATOR, Settings},
 };
 
@@ -31,6 +31,12 @@ const LEAD_LOST: &str = "leader election lost";
 
 /// Within this time a sharder knows of an edit of its ring, also in an outage.
 const HEARD: Duration = Duration::from_secs(15);
+
+/// For so long a controller goes on with what it has in its queue after it stood still: until it gives up its lead.
+const WAKES_FOR: Duration = Duration::from_secs(10);
+
+/// Within this time a controller that stood still has taken what its proxy had sent meanwhile.
+const HEARS_WITHIN: Duration = Duration::from_secs(1);
 
 /// So many histories are told; more would scroll the verdict away.
 const TOLD: usize = 5;
@@ -86,7 +92,7 @@ pub(super) async fn judge(
     bound: Duration,
 ) -> Result<Verdict> {
     let (grace, lease) = (settings.drain_grace, settings.lease_duration.try_into()?);
-    let report = run.system.report(bound).await?;
+    let mut report = run.system.report(bound).await?;
     let mut writes = run.system.judge_writes().await?;
     let journal = run.system.monitor().journal();
     let now = run.system.monitor().now();
@@ -95,11 +101,14 @@ pub(super) async fn judge(
     let log = run.system.control_plane().audit_log();
     let heard = audit::heard(&log)?;
     let Deaths { all: dead, early } = deaths(&heard, lease, &faults);
+    report.taken.retain(|taken| !is_dead(&dead, &taken.from, begun, taken.at));
     let early = early.into_iter().map(|(shard, at)| (shard.to_owned(), at.duration_since(begun))).collect();
     let is_overdue = |one: &mut Landed| one.drained.is_some_and(|drained| drained >= patience(one.answered, &faults));
     let forced = writes.overtaken.extract_if(.., is_overdue).collect();
     let overdue = writes.forced.extract_if(.., is_overdue).collect();
     let refused = writes.left_behind.extract_if(.., |child| is_refused(run, begun, child)).collect();
+    // Its owner's next shard does not see it, and finds out by the refusal of its own.
+    writes.second_creates.retain(|create| create.change != Change::Refused || !is_refused(run, begun, create));
     let names = history::names(&journal);
     let overlapped = report.overlaps.iter().filter_map(|overlap| names.get(&overlap.uid).cloned());
     let sought = overlapped.chain(objects_of(&report, &writes, unsettled.as_ref())).collect();
@@ -109,7 +118,11 @@ pub(super) async fn judge(
         let silent = silent(overlap, of(&requests, &name), begun, &faults, &dead);
         Judged { silent, overlap: overlap.clone(), name }
     });
-    let (excused, overlaps) = judged.partition::<Vec<_>, _>(|one| one.silent.is_some_and(|silent| silent > grace));
+    let is_excused = |one: &Judged| {
+        one.silent.is_some_and(|silent| silent > grace)
+            || has_just_woken(&one.overlap.second, (begun, grace), &faults, &dead)
+    };
+    let (excused, overlaps) = judged.partition::<Vec<_>, _>(is_excused);
     let (injected, revived, histories) = (run.injected.clone(), run.revived.clone(), Vec::new());
     let mut verdict = Verdict {
         report,
@@ -140,6 +153,41 @@ fn is_refused(run: &Run, begun: Timestamp, child: &Landed) -> bool {
         let names = one.fault.objects.iter().map(|number| format!("/{}", run.workload.name(*number)));
         lasted && names.into_iter().any(|name| child.object.ends_with(&name))
     })
+}
+
+/// Whether the sharder had a shard's Lease then, as the API server wrote it down. The observer learns of objects and of Leases by
+/// two watches, of which one may be behind.
+fn is_dead(dead: &[Dead<'_>], shard: &str, begun: Timestamp, at: Duration) -> bool {
+    let Ok(at) = begun.checked_add(at) else { return false };
+    dead.iter().any(|dead| dead.shard == shard && dead.from <= at && dead.until.is_none_or(|until| at < until))
+}
+
+/// Whether an instance that stood still for longer than the grace began with what it had before. Nothing that it writes lands: its
+/// shard is dead, or its proxy has released the object meanwhile.
+fn has_just_woken(
+    (instance, began): &(String, Duration),
+    (begun, grace): (Timestamp, Duration),
+    faults: &[silence::Fault<'_>],
+    dead: &[Dead<'_>],
+) -> bool {
+    let shard = pod_of(instance);
+    let Ok(at) = begun.checked_add(*began) else { return false };
+    let is_dead = is_dead(dead, shard, begun, *began);
+    let wakes = |fault: &&silence::Fault<'_>| {
+        let goes_on = match fault.kind {
+            Kind::Pause if is_dead => WAKES_FOR,
+            Kind::PauseController => HEARS_WITHIN,
+            _ => return false,
+        };
+        fault.shard == Some(shard) && (fault.from..=fault.until + goes_on).contains(&at)
+    };
+    let stood = |fault: &silence::Fault<'_>| Duration::try_from(fault.until.duration_since(fault.from));
+    faults.iter().find(wakes).is_some_and(|fault| stood(fault).is_ok_and(|stood| stood > grace))
+}
+
+/// The Pod of an instance of its operator.
+fn pod_of(instance: &str) -> &str {
+    instance.rsplit_once('.').map_or(instance, |(pod, _)| pod)
 }
 
 /// The ring's patience with drains when something was done, as the edits before it left that.
@@ -174,7 +222,7 @@ fn silent(
     dead: &[Dead<'_>],
 ) -> Option<Duration> {
     let ((instance, began), (_, other)) = (&overlap.first, &overlap.second);
-    let shard = instance.rsplit_once('.').map_or(instance.as_str(), |(pod, _)| pod);
+    let shard = pod_of(instance);
     let (began, other) = (begun.checked_add(*began).ok()?, begun.checked_add(*other).ok()?);
     silence(AtWork { uid: &overlap.uid, shard, began }, other, requests, faults, dead)
 }

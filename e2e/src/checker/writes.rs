@@ -50,7 +50,7 @@ pub struct Writes {
     unanswered: Unanswered,
     /// What watches showed.
     seen: Vec<Seen>,
-    /// By the name of a Lease: who held it, as of which version.
+    /// By namespace and name of a Lease: who held it, as of which version.
     holders: HashMap<String, BTreeMap<ResourceVersion, (Write, Option<String>)>>,
 }
 
@@ -64,7 +64,7 @@ impl Writes {
     pub fn record(&mut self, write: Write) {
         if write.resource.resource == "leases" {
             if let Some(version) = write.object.version.clone() {
-                let name = write.object.name.rsplit('/').next().unwrap_or_default().to_owned();
+                let name = write.object.name.clone();
                 let holder = write.object.holder.clone().filter(|holder| !holder.is_empty());
                 self.holders.entry(name).or_default().insert(version, (write, holder));
             }

@@ -234,3 +234,25 @@ fn no_list_of_broken_promises_is_left_out() {
     empty.sort();
     assert_eq!(empty, known);
 }
+
+#[test]
+fn a_dead_shard_that_wakes_works_on_what_it_has_for_a_moment() {
+    let at = |seconds: i64| Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds);
+    let dead = [Dead { shard: "a", silent: at(5), from: at(10), until: Some(at(40)) }];
+    let pause = [silence::Fault { kind: Kind::Pause, shard: Some("a"), from: at(4), until: at(20) }];
+    let woken = |instance: &str, seconds: u64, faults: &[silence::Fault<'_>]| {
+        let began = (instance.to_owned(), Duration::from_secs(seconds));
+        has_just_woken(&began, (Timestamp::UNIX_EPOCH, Duration::from_secs(2)), faults, &dead)
+    };
+    assert!(woken("a.3", 21, &pause) && woken("a.3", 30, &pause));
+    assert!(!woken("a.3", 31, &pause), "it has given up by then");
+    assert!(!woken("a.3", 9, &pause), "it has its Lease");
+    assert!(!woken("b.1", 21, &pause) && !woken("a.3", 21, &[]));
+    let controller = |from, until| {
+        [silence::Fault { kind: Kind::PauseController, shard: Some("b"), from: at(from), until: at(until) }]
+    };
+    assert!(woken("b.1", 21, &controller(16, 20)) && !woken("b.1", 22, &controller(16, 20)));
+    assert!(!woken("b.1", 21, &controller(19, 20)), "it stood still for less than the grace");
+    let taken = |seconds| is_dead(&dead, "a", Timestamp::UNIX_EPOCH, Duration::from_secs(seconds));
+    assert_eq!([9, 10, 39, 40].map(taken), [false, true, true, false]);
+}

@@ -60,9 +60,11 @@ impl Writes {
     }
 
     /// Whether a shard worked on an object that was drained since `drained` when another object got this version: it held
-    /// its Lease, and that before the drain. Who gets it later is not shown what is drained.
+    /// its Lease, and that before the drain. Who gets it later is not shown what is drained. Shards are where their objects are.
     pub(super) fn works(&self, shard: &str, at: &Version, drained: Option<&ResourceVersion>) -> bool {
-        let (Some(leases), Some(number)) = (self.holders.get(shard), &at.write.object.version) else { return false };
+        let namespace = at.write.object.name.split_once('/').map_or("", |(namespace, _)| namespace);
+        let leases = self.holders.get(&format!("{namespace}/{shard}"));
+        let (Some(leases), Some(number)) = (leases, &at.write.object.version) else { return false };
         let before = leases.range::<ResourceVersion, _>((Bound::Unbounded, Bound::Included(number))).rev();
         // Since when it is held without a break.
         let held = before.take_while(|(_, (_, holder))| holder.as_deref() == Some(shard));

@@ -222,6 +222,15 @@ fn a_shard_without_its_lease_loses_nothing_and_neither_does_one_that_came_when_i
 }
 
 #[test]
+fn a_lease_of_that_name_in_another_namespace_is_not_the_shards() {
+    let mut foreign = write("16 user updates leases a a");
+    foreign.object.name = "strangers/a".to_owned();
+    let taken = writes("15 sharder updates leases a ringside-sharder, 30 sharder updates sites o b");
+    let none: [Vec<u64>; 2] = [vec![], vec![]];
+    assert_eq!(lost(taken.into_iter().chain([foreign]).collect()), none);
+}
+
+#[test]
 fn what_a_shard_had_begun_may_land_on_what_was_made_again_under_the_name_before_anybody_has_that() {
     for (by, at, was, late) in [
         ("b", 93, "-", 0),
