@@ -17,6 +17,7 @@
 //! | [`resume`] | marks watches that go on from before the ring's resources changed |
 //! | [`raise`] | keeps reads of the ring's resources from beginning in the past |
 //! | [`tap`] | notes how far each watch has come; ends it when the ring's resources change |
+//! | [`begin`] | begins a watch from nothing by a list, where the API server has no streaming lists |
 //! | [`forward`] | sends the request |
 
 use std::sync::Arc;
@@ -51,6 +52,7 @@ use crate::{
 pub mod admit;
 pub mod answer;
 pub mod authenticate;
+pub mod begin;
 pub mod classify;
 pub mod elect;
 pub mod enter;
@@ -206,5 +208,6 @@ where
         .layer_fn(|next| resume::Resume::new(next, shared.fence.clone(), shared.views.clone()))
         .layer_fn(|next| raise::Raise::new(next, shared.fence.clone()))
         .layer_fn(|next| tap::Tap::new(next, shared.views.clone(), shared.marks, shared.closing.clone()))
+        .layer_fn(begin::Begin::new)
         .service(forward::Forward::new(upstream))
 }

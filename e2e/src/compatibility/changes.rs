@@ -231,8 +231,8 @@ const QUERY: [QueryChange; 12] = [
         "the API server selects what is the shard's and what the client asked for"),
     query(part::BOOKMARKS, "`true`, where it does not ask for bookmarks; they are taken out of what it is sent",
         "bookmarks say how far a watch has come on which nothing happens, so that it holds no move"),
-    query(part::AGE, "at least that of the last move, by `resourceVersionMatch=NotOlderThan` and, for a watch, \
-        `sendInitialEvents=true`; without `limit`, where it was 0",
+    query(part::AGE, "none, so that the answer is of the present; a watch by `sendInitialEvents=true` and \
+        `resourceVersionMatch=NotOlderThan`; without `limit`, where it was 0",
         "an API server that lags would show objects that were moved away"),
     left_out_of_query(part::WATCH_AGAIN, FIRST_COUNTS),
     left_out_of_query(part::VERSION_AGAIN, FIRST_COUNTS),

@@ -1,10 +1,14 @@
 //! Keeps old views from coming back (DESIGN, "Handover", 5).
 //!
 //! An API server may answer from a cache that is behind the others: it shows an object as it was before a move that is
-//! complete (CONTROL-PLANE, 10). So reads of the ring's resources that may begin in the past are raised to a
-//! resourceVersion from which on no move is missing: the highest at which an object was seen drained, and one that was
-//! read when the shard's term began. A watch that goes on from a resourceVersion of its own is left alone: it replays the
-//! `DELETED`. Reads of an exact state before that are expired, as after compaction.
+//! complete (CONTROL-PLANE, 10). So reads of the ring's resources that may begin in the past are made reads of the present,
+//! unless they ask for a resourceVersion from which on no move is missing: the highest at which an object was seen drained, and
+//! one that was read when the shard's term began. A watch that goes on from a resourceVersion of its own is left alone: it
+//! replays the `DELETED`. Reads of an exact state before that are expired, as after compaction.
+//!
+//! Not by `NotOlderThan` that version: where nothing is written to a resource, the cache of an API server before 1.31 does not
+//! get there, and answers 504. A read of the present costs the same from 1.31 on, where the cache answers it, and is answered by
+//! etcd before.
 //!
 //! May change the parameters of the query that say how old an answer may be, and nothing else.
 
@@ -15,7 +19,7 @@ use http::{Request, Response, Uri};
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 use tower::Service;
 
-use super::{Next, admit::Admitted, narrow::with_query};
+use super::{Next, admit::Admitted, begin::FromNothing, narrow::with_query};
 use crate::{
     body::Body,
     fence::Fence,
@@ -61,7 +65,11 @@ impl<S> Raise<S> {
         }
         let raised = raised(info.verb, request.uri(), || self.floor(&resource.kind, admitted))?;
         if let Some(query) = raised {
+            let from_nothing = info.verb == Verb::Watch && info.query.first(INITIAL).is_none();
             *request.uri_mut() = with_query(request.uri(), &query)?;
+            if from_nothing {
+                request.extensions_mut().insert(FromNothing);
+            }
         }
         Ok(())
     }
@@ -100,12 +108,11 @@ type Asked<'a> = Option<&'a ResourceVersion>;
 /// Without a resourceVersion it is a read of the present.
 fn raise_get(query: &mut Query, asked: Asked<'_>, floor: impl Fn() -> Option<ResourceVersion>) -> bool {
     let Some(asked) = asked else { return false };
-    match floor() {
-        Some(floor) if *asked >= floor => return false,
-        Some(floor) => query.set(VERSION, &floor.to_string()),
-        None => query.remove(&[VERSION]),
+    let may_be_old = is_below(asked, floor());
+    if may_be_old {
+        query.remove(&[VERSION]);
     }
-    true
+    may_be_old
 }
 
 /// Without a resourceVersion it is a read of the present; a page by `continue` is of the state of its first page.
@@ -128,51 +135,47 @@ fn raise_list(
         // The API server refuses it.
         _ => return Ok(false),
     };
-    let floor = floor();
-    if floor.as_ref().is_some_and(|floor| asked >= floor) {
+    if !is_below(asked, floor()) {
         return Ok(false);
     }
-    match floor {
-        _ if exact => return Err(Refusal::Expired(asked.clone())),
-        Some(floor) => {
-            query.set(VERSION, &floor.to_string());
-            query.set(MATCH, AT_LEAST);
-            // The API server refuses what is no number.
-            if asked.is_zero() && limit.is_some() {
-                // As for every list from 0: it comes from the cache, which has no pages.
-                query.remove(&["limit"]);
-            }
-        }
-        None => query.remove(&[VERSION, MATCH]),
+    if exact {
+        return Err(Refusal::Expired(asked.clone()));
+    }
+    query.remove(&[VERSION, MATCH]);
+    // The API server refuses what is no number.
+    if asked.is_zero() && limit.is_some() {
+        // As for every list from 0: it comes from the cache, which has no pages.
+        query.remove(&["limit"]);
     }
     Ok(true)
 }
 
 /// From 0 or from nothing a watch begins with the objects that the API server happens to know: it says that it begins with
 /// the most recent ones, but does not wait for them (`getWatchCacheResourceVersion` of k8s.io/apiserver), unless it is
-/// asked for initial events, without which there is no way to say how old they may be. Whoever speaks of initial events
+/// asked for initial events, without which there is no way to say how old they may be. Who speaks of initial events
 /// and of no resourceVersion gets the present already.
 fn raise_watch(query: &mut Query, asked: Asked<'_>, floor: impl Fn() -> Option<ResourceVersion>) -> bool {
     let initial = query.first(INITIAL).map(|_| query.flag(INITIAL));
-    let past = match (initial, asked) {
+    let may_be_old = match (initial, asked) {
         (None, asked) => asked.is_none_or(ResourceVersion::is_zero),
         (Some(_), None) => false,
-        (Some(true), Some(_)) => true,
+        (Some(true), Some(asked)) => is_below(asked, floor()),
         (Some(false), Some(asked)) => asked.is_zero(),
     };
-    if !past {
+    if !may_be_old {
         return false;
     }
-    match (floor(), asked) {
-        (Some(floor), Some(asked)) if *asked >= floor => return false,
-        (Some(floor), _) => query.set(VERSION, &floor.to_string()),
-        (None, _) => query.remove(&[VERSION]),
-    }
+    query.remove(&[VERSION]);
     if initial.is_none() {
         query.set(MATCH, AT_LEAST);
         query.set(INITIAL, "true");
     }
     true
+}
+
+/// Whether an answer that is not older than this may be too old. It may, while no floor is known.
+fn is_below(asked: &ResourceVersion, floor: Option<ResourceVersion>) -> bool {
+    floor.is_none_or(|floor| *asked < floor)
 }
 
 impl<S: Next> Service<Request<Body>> for Raise<S> {
@@ -207,40 +210,30 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_may_begin_in_the_past_is_raised() {
-        let not_older = "resourceVersion=10&resourceVersionMatch=NotOlderThan";
-        for (verb, query, raised) in [
-            (Verb::Get, "resourceVersion=0", "resourceVersion=10"),
-            (Verb::Get, "pretty=1&resourceVersion=9", "pretty=1&resourceVersion=10"),
-            (Verb::List, "resourceVersion=0", not_older),
-            (Verb::List, "limit=500&resourceVersion=0", not_older),
-            (Verb::List, "limit=abc&resourceVersion=0", &format!("limit=abc&{not_older}")),
-            (Verb::List, "resourceVersion=9", not_older),
-            (Verb::List, "resourceVersionMatch=NotOlderThan&resourceVersion=9", not_older),
-            (Verb::DeleteCollection, "resourceVersion=0", not_older),
+    fn a_read_that_may_begin_in_the_past_is_of_the_present() {
+        for (verb, query, present) in [
+            (Verb::Get, "resourceVersion=0", ""),
+            (Verb::Get, "pretty=1&resourceVersion=9", "pretty=1"),
+            (Verb::List, "resourceVersion=0", ""),
+            (Verb::List, "limit=500&resourceVersion=0", ""),
+            (Verb::List, "limit=abc&resourceVersion=0", "limit=abc"),
+            (Verb::List, "resourceVersion=9", ""),
+            (Verb::List, "resourceVersionMatch=NotOlderThan&resourceVersion=9", ""),
+            (Verb::List, "limit=5&resourceVersionMatch=NotOlderThan&resourceVersion=9", "limit=5"),
+            (Verb::DeleteCollection, "resourceVersion=0", ""),
         ] {
-            assert_eq!(asked(verb, query, Some(10)), raised, "{verb:?} {query}");
+            for floor in [Some(10), None] {
+                assert_eq!(asked(verb, query, floor), present, "{verb:?} {query} {floor:?}");
+            }
         }
-        let streamed = "resourceVersion=10&resourceVersionMatch=NotOlderThan&sendInitialEvents=true";
+        let streamed = "resourceVersionMatch=NotOlderThan&sendInitialEvents=true";
         for query in ["", "resourceVersion=0", "resourceVersion=", "resourceVersion=0&resourceVersion=12"] {
             assert_eq!(asked(Verb::Watch, query, Some(10)), streamed, "{query}");
         }
         for (initial, from) in [("true", "0"), ("true", "9"), ("false", "0")] {
-            let with = |from: &str| {
-                format!("sendInitialEvents={initial}&resourceVersionMatch=NotOlderThan&resourceVersion={from}")
-            };
-            assert_eq!(asked(Verb::Watch, &with(from), Some(10)), with("10"));
+            let asks = format!("sendInitialEvents={initial}&resourceVersionMatch=NotOlderThan");
+            assert_eq!(asked(Verb::Watch, &format!("{asks}&resourceVersion={from}"), Some(10)), asks);
         }
-    }
-
-    #[test]
-    fn while_nothing_is_known_a_read_is_of_the_present() {
-        assert_eq!(asked(Verb::Get, "resourceVersion=0", None), "");
-        assert_eq!(asked(Verb::List, "limit=5&resourceVersion=0", None), "limit=5");
-        assert_eq!(
-            asked(Verb::Watch, "resourceVersion=0", None),
-            "resourceVersionMatch=NotOlderThan&sendInitialEvents=true"
-        );
     }
 
     #[test]

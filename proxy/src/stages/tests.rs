@@ -39,6 +39,7 @@ use crate::{
 };
 
 mod authentication;
+mod beginning;
 mod buffers;
 mod election;
 mod entering;

@@ -109,16 +109,25 @@ async fn a_watch_from_before_a_gap_in_the_lease_is_told_to_list_again() {
 }
 
 #[tokio::test]
-async fn a_watch_of_the_present_is_not_older_than_its_term_and_than_the_last_drain() {
+async fn a_read_is_not_older_than_its_term_and_than_the_last_drain() {
     let lab = changed(true, at_ten);
-    let sent = async || {
-        drop(lab.get(WATCH).await);
-        lab.last().uri.query().unwrap().to_owned()
-    };
-    assert!(sent().await.ends_with("&resourceVersion=10&resourceVersionMatch=NotOlderThan&sendInitialEvents=true"));
+    drop(lab.get(WATCH).await);
+    let streamed = "&resourceVersionMatch=NotOlderThan&sendInitialEvents=true";
+    assert!(lab.last().uri.query().unwrap().ends_with(streamed));
+    for (version, is_kept) in [(9, false), (10, true), (14, true)] {
+        assert_eq!(is_kept_at(&lab, version).await, is_kept, "{version}");
+    }
     let moving = Moving { resource: things(), namespace: None, name: "a".to_owned(), uid: "u".into() };
     let _drained = lab.shared.fence.drained(moving, &"15".parse().unwrap(), Duration::ZERO, 0);
-    assert!(sent().await.contains("&resourceVersion=15&"));
+    for (version, is_kept) in [(14, false), (15, true)] {
+        assert_eq!(is_kept_at(&lab, version).await, is_kept, "{version}");
+    }
+}
+
+/// Whether a list that may be as old as `version` is sent on as it is.
+async fn is_kept_at(lab: &Lab, version: u64) -> bool {
+    drop(lab.get(&format!("/apis/x.io/v1/things?resourceVersion={version}")).await);
+    lab.last().uri.query().unwrap().contains(&format!("resourceVersion={version}&"))
 }
 
 /// As of another past, which is not to come back.
@@ -131,11 +140,7 @@ async fn what_was_seen_before_etcd_was_restored_does_not_count() {
         lab.shared.views.gone(&leaving(things(), None, version));
     };
     drained(5_000);
-    let sent = async || {
-        drop(lab.get("/apis/x.io/v1/things?resourceVersion=0").await);
-        lab.last().uri.query().unwrap().to_owned()
-    };
-    assert!(sent().await.contains("resourceVersion=10&"), "{}", sent().await);
+    assert!(is_kept_at(&lab, 10).await);
     let page = async |version: u64| {
         let token = format!(r#"{{"v":"meta.k8s.io/v1","rv":{version},"start":"a"}}"#);
         let token = BASE64_URL_SAFE_NO_PAD.encode(token);
@@ -143,7 +148,7 @@ async fn what_was_seen_before_etcd_was_restored_does_not_count() {
     };
     assert_eq!(page(11).await, StatusCode::OK);
     drained(12);
-    assert!(sent().await.contains("resourceVersion=12&"), "what is seen from then on counts");
+    assert!(!is_kept_at(&lab, 11).await, "what is seen from then on counts");
     assert_eq!(page(11).await, StatusCode::GONE);
 }
 

@@ -1,0 +1,282 @@
+//! Begins a watch from nothing by a list, where the API server has no streaming lists.
+//!
+//! [`Raise`](super::raise) asks for a watch from nothing as a streaming list, as only that says how old its state may be.
+//! Kubernetes before 1.32, and 1.33 as it is installed, refuses that with 422. Such a watch is put together here: the objects of
+//! a list of the present, page by page, then the bookmark that ends a streaming list, then a watch from there. Outside of this
+//! stage it looks like a streaming list. Clients that ask for one themselves get the refusal: they know what to do then.
+//!
+//! In JSON alone: for other forms, and for a watch by WebSocket, the refusal stays.
+
+use std::{
+    fmt,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+use http::{HeaderValue, Request, Response, StatusCode, header, request::Parts};
+use http_body::Frame;
+use http_body_util::{BodyExt, BodyStream, StreamBody};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tower::{Service, ServiceExt, util::Oneshot};
+
+use super::{
+    Next,
+    narrow::with_query,
+    resume::{collection, of_question},
+};
+use crate::{
+    body::{Body, BodyError, BoxError, empty},
+    budget::Budget,
+    frames::Frames,
+    request::{
+        Query, RequestInfo, Verb,
+        representation::{Encoding, Form, JSON},
+    },
+    status::Refusal,
+    upstream::UpstreamError,
+};
+
+/// On a request: a watch from nothing, which is asked for as a streaming list.
+#[derive(Clone, Copy, Debug)]
+pub struct FromNothing;
+
+/// Objects in a page: as many as most clients ask for.
+const PAGE: &str = "500";
+
+/// The longest page that is read.
+const MAX_PAGE: usize = 64 << 20;
+
+/// What its client is told who has half a list.
+const LIST_BROKE_OFF: &str = "ringside-proxy: the list that this watch began with broke off: list again";
+
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Begin<S> {
+    next: S,
+}
+
+impl<S> Begin<S> {
+    /// Around the stage that sends the request.
+    pub fn new(next: S) -> Self {
+        Self { next }
+    }
+}
+
+impl<S: Next> Service<Request<Body>> for Begin<S> {
+    type Response = Response<Body>;
+    type Error = Refusal;
+    type Future = BoxFuture<'static, Result<Response<Body>, Refusal>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        self.next.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let Some(watch) = Watch::of(&request, self.next.clone()) else { return self.next.call(request).boxed() };
+        let answered = self.next.call(request);
+        async move {
+            let answer = answered.await?;
+            if answer.status() == StatusCode::UNPROCESSABLE_ENTITY { watch.begin().await } else { Ok(answer) }
+        }
+        .boxed()
+    }
+}
+
+/// A watch that can be put together.
+struct Watch<S> {
+    next: S,
+    asked: Parts,
+    info: RequestInfo,
+    /// What it selects.
+    selects: Query,
+    /// In what form its list is asked for.
+    accept: &'static str,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct List {
+    kind: String,
+    api_version: String,
+    metadata: ListMeta,
+    /// API servers write an empty list as none.
+    items: Option<Vec<Value>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListMeta {
+    resource_version: String,
+    r#continue: Option<String>,
+}
+
+/// What comes next.
+enum Then {
+    Page { token: String },
+    Rest { version: String },
+}
+
+impl<S: Next> Watch<S> {
+    fn of(request: &Request<Body>, next: S) -> Option<Self> {
+        request.extensions().get::<FromNothing>()?;
+        let info = request.extensions().get::<RequestInfo>().filter(|info| !info.upgrade)?.clone();
+        let accept = match (Encoding::negotiated(request.headers()), Form::negotiated(request.headers())) {
+            (Encoding::Json, Form::Object) => JSON,
+            (_, Form::Metadata) => METADATA_LIST,
+            _ => return None,
+        };
+        let query = Query::parse(request.uri().query().unwrap_or_default()).ok()?;
+        let named = info.resource.as_ref()?.name.as_ref().map(|name| format!("metadata.name={name}"));
+        let mut selects = Query::default();
+        selects.set("labelSelector", query.first("labelSelector")?);
+        if let Some(fields) = named.as_deref().or_else(|| query.first("fieldSelector")) {
+            selects.set("fieldSelector", fields);
+        }
+        let mut asked = Request::new(()).into_parts().0;
+        asked.uri = request.uri().clone();
+        asked.headers = request.headers().clone();
+        asked.extensions = request.extensions().clone();
+        Some(Self { next, asked, info, selects, accept })
+    }
+
+    /// Answers once the API server has listed the first objects: what it says to that is said to the client.
+    async fn begin(self) -> Result<Response<Body>, Refusal> {
+        let budget = Budget::of(&self.asked.extensions);
+        let answer = self.list(None)?.await?;
+        if answer.status() != StatusCode::OK {
+            return Ok(answer);
+        }
+        let first = page(&budget, answer).await.map_err(|reason| Refusal::Upstream(UpstreamError::Failed(reason)))?;
+        let Page { frames, then } = first;
+        let rest = stream::unfold((self, budget, Some(then)), |(watch, budget, then)| async move {
+            let (frames, then) = match then {
+                None => return None,
+                Some(Then::Page { token }) => match watch.later_page(&token, &budget).await {
+                    Ok(Page { frames, then }) => (only(frames), Some(then)),
+                    Err(reason) => {
+                        tracing::info!(%reason, "a watch from nothing ends within its list");
+                        (only(Frames::json().expired(LIST_BROKE_OFF).unwrap_or_default()), None)
+                    }
+                },
+                Some(Then::Rest { version }) => (rest(watch.going_on(&version)).await, None),
+            };
+            Some((frames, (watch, budget, then)))
+        });
+        let body = StreamBody::new(only(frames).chain(rest.flatten())).boxed_unsync();
+        let mut response = Response::new(body);
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
+        Ok(response)
+    }
+
+    /// Asks for a page of the list.
+    fn list(&self, token: Option<&str>) -> Result<Oneshot<S, Request<Body>>, Refusal> {
+        let Some(resource) = &self.info.resource else { return Err(Refusal::NotAShard) };
+        let mut query = self.selects.clone();
+        query.set("limit", PAGE);
+        if let Some(token) = token {
+            query.set("continue", token);
+        }
+        let path = collection(&resource.kind, &resource.version, resource.namespace.as_deref());
+        let path = path.parse().map_err(|_| Refusal::NotAShard)?;
+        let mut request = Request::new(empty());
+        *request.uri_mut() = with_query(&path, &query.to_string())?;
+        *request.headers_mut() = of_question(&self.asked.headers);
+        request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(self.accept));
+        request.extensions_mut().insert(RequestInfo { verb: Verb::List, ..self.info.clone() });
+        request.extensions_mut().insert(Budget::of(&self.asked.extensions));
+        Ok(self.next.clone().oneshot(request))
+    }
+
+    /// A page behind the first one.
+    fn later_page(&self, token: &str, budget: &Budget) -> impl Future<Output = Result<Page, BoxError>> + Send + use<S> {
+        let (asked, budget) = (self.list(Some(token)), budget.clone());
+        async move {
+            let answer = asked?.await?;
+            match answer.status() {
+                StatusCode::OK => page(&budget, answer).await,
+                status => Err(format!("the API server answered a page with {status}").into()),
+            }
+        }
+    }
+
+    /// Asks for what happens from there on.
+    fn going_on(&self, version: &str) -> Result<Oneshot<S, Request<Body>>, Refusal> {
+        let mut query = Query::parse(self.asked.uri.query().unwrap_or_default()).unwrap_or_default();
+        query.remove(&["sendInitialEvents", "resourceVersionMatch"]);
+        query.set("resourceVersion", version);
+        let mut request = Request::new(empty());
+        *request.uri_mut() = with_query(&self.asked.uri, &query.to_string())?;
+        *request.headers_mut() = self.asked.headers.clone();
+        *request.extensions_mut() = self.asked.extensions.clone();
+        Ok(self.next.clone().oneshot(request))
+    }
+}
+
+/// The events of a page, and what comes behind it.
+struct Page {
+    frames: Bytes,
+    then: Then,
+}
+
+async fn page(budget: &Budget, answer: Response<Body>) -> Result<Page, BoxError> {
+    let bytes = budget.collect(answer.into_body(), MAX_PAGE).await?;
+    let list: List = serde_json::from_slice(&bytes)?;
+    let kind = list.kind.strip_suffix("List").unwrap_or(&list.kind);
+    let mut frames = Vec::with_capacity(bytes.len());
+    for mut object in list.items.into_iter().flatten() {
+        // The items of a list may have neither.
+        if let Value::Object(fields) = &mut object {
+            fields.entry("apiVersion").or_insert_with(|| json!(list.api_version));
+            fields.entry("kind").or_insert_with(|| json!(kind));
+        }
+        event(&mut frames, "ADDED", &object);
+    }
+    let then = match list.metadata.r#continue.filter(|token| !token.is_empty()) {
+        Some(token) => Then::Page { token },
+        None => {
+            let version = list.metadata.resource_version;
+            let end = json!({
+                "kind": kind, "apiVersion": list.api_version,
+                "metadata": {"resourceVersion": version, "annotations": {"k8s.io/initial-events-end": "true"}},
+            });
+            event(&mut frames, "BOOKMARK", &end);
+            Then::Rest { version }
+        }
+    };
+    drop(bytes);
+    let frames = budget.hold(frames).ok_or("there is no room for a page of its list")?;
+    Ok(Page { frames, then })
+}
+
+/// What the watch says from there on. Where the API server does not begin it, the watch ends between two events, and its
+/// client opens the next.
+async fn rest(asked: Result<impl Future<Output = Result<Response<Body>, Refusal>>, Refusal>) -> Pieces {
+    let answer = match asked {
+        Ok(asked) => asked.await,
+        Err(refusal) => Err(refusal),
+    };
+    match answer {
+        Ok(answer) if answer.status() == StatusCode::OK => StreamExt::boxed(BodyStream::new(answer.into_body())),
+        Ok(answer) => ended(&answer.status()),
+        Err(refusal) => ended(&refusal),
+    }
+}
+
+fn ended(reason: &dyn fmt::Display) -> Pieces {
+    tracing::info!(%reason, "a watch from nothing ends behind its list: the API server does not go on");
+    StreamExt::boxed(stream::empty())
+}
+
+fn only(frames: Bytes) -> Pieces {
+    StreamExt::boxed(stream::iter([Ok(Frame::data(frames))]))
+}
+
+type Pieces = stream::BoxStream<'static, Result<Frame<Bytes>, BodyError>>;
+
+fn event(frames: &mut Vec<u8>, kind: &str, object: &Value) {
+    frames.extend_from_slice(format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n").as_bytes());
+}
