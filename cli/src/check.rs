@@ -15,6 +15,8 @@ mod pod;
 mod pre;
 mod text;
 
+pub use pre::TESTED;
+
 /// The arguments of `check`.
 #[derive(Clone, Debug, clap::Args)]
 #[group(id = "what", required = true, multiple = true)]

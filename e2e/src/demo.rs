@@ -28,6 +28,9 @@ const INTERRUPTED: u8 = 130;
 
 /// Runs the demo. Success is the verdict that all promises were kept.
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
+    if let Some(minor) = &arguments.kubernetes {
+        toolchain::choose(minor);
+    }
     let shutdown = Shutdown::on_signals()?;
     tokio::select! {
         outcome = perform(&arguments, &shutdown) => outcome,

@@ -1,6 +1,6 @@
 //! The command `check --pre`: whether a cluster is fit for Ringside, before it is installed. It writes nothing.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::RangeInclusive};
 
 use k8s_openapi::{
     api::{
@@ -37,6 +37,9 @@ const CREATED: [(&str, &str, Option<&str>); 6] = [
     ("", "namespaces", None),
     ("apps", "deployments", Some(NAMESPACE)),
 ];
+
+/// The minor versions of Kubernetes 1 that the tests run on.
+pub const TESTED: RangeInclusive<u32> = 30..=37;
 
 /// What is known of a cluster.
 #[derive(Clone, Debug, Default)]
@@ -87,18 +90,8 @@ fn text(items: &[Item]) -> String {
 fn judge(facts: &Facts) -> Vec<Item> {
     let mut items = Vec::new();
     let mut say = |mark, finding: String| items.push(Item { mark, finding });
-    let minor = facts.minor;
-    if minor < OLDEST_MINOR {
-        say(Mark::Unfit, format!("Kubernetes 1.{minor} has no native sidecars: upgrade to 1.{OLDEST_MINOR} or newer"));
-    } else {
-        say(Mark::Fit, format!("Kubernetes 1.{minor} (needs 1.{OLDEST_MINOR})"));
-    }
-    if minor < 30 {
-        say(Mark::Note, "no ValidatingAdmissionPolicy before 1.30: `fence: APIServer` is not available".to_owned());
-    }
-    if !facts.keeps_labels {
-        let text = "labels are kept by the webhook alone: MutatingAdmissionPolicy is served by default since 1.36";
-        say(Mark::Note, text.to_owned());
+    for (mark, finding) in version(facts) {
+        say(mark, finding);
     }
     match facts.forbidden.as_slice() {
         [] => say(Mark::Fit, "you may create what the installation creates".to_owned()),
@@ -139,6 +132,36 @@ fn judge(facts: &Facts) -> Vec<Item> {
     }
     items.sort_by_key(|item| item.mark);
     items
+}
+
+/// What the version of Kubernetes means: the table of the page `platforms`.
+fn version(facts: &Facts) -> Vec<(Mark, String)> {
+    let minor = facts.minor;
+    if minor < OLDEST_MINOR {
+        let text = format!("Kubernetes 1.{minor} has no native sidecars: upgrade to 1.{OLDEST_MINOR} or newer");
+        return vec![(Mark::Unfit, text)];
+    }
+    let mut found = vec![(Mark::Fit, format!("Kubernetes 1.{minor} (needs 1.{OLDEST_MINOR})"))];
+    let mut note = |text: &str| found.push((Mark::Note, text.to_owned()));
+    if !TESTED.contains(&minor) {
+        let (first, last) = (TESTED.start(), TESTED.end());
+        note(&format!(
+            "Ringside is tested with Kubernetes 1.{first} to 1.{last} (docs: platforms#versions-of-kubernetes)"
+        ));
+    }
+    if minor < 30 {
+        note("no ValidatingAdmissionPolicy before 1.30: `fence: APIServer` is not available");
+    }
+    if minor < 31 {
+        note("before 1.31 etcd answers the first lists of controllers, and not the API server's cache");
+    }
+    if minor < 32 || minor == 33 {
+        note("no streaming lists: a watch that names no resourceVersion is served in JSON alone");
+    }
+    if !facts.keeps_labels {
+        note("labels are kept by the webhook alone: MutatingAdmissionPolicy is served by default since 1.36");
+    }
+    found
 }
 
 /// What is to be done for the nodes that there are, and on the platforms that the marks of nodes and groups show.
@@ -272,7 +295,6 @@ mod tests {
         };
         let mut cases = vec![
             (Mark::Note, "1.36", one(|facts| facts.keeps_labels = false)),
-            (Mark::Note, "1.30", one(|facts| facts.minor = 29)),
             (Mark::Unfit, "ask for these rights", one(|facts| facts.forbidden = vec!["clusterroles".to_owned()])),
             (Mark::Note, "ringside-system/q", one(|facts| facts.quotas = vec!["q".to_owned()])),
             (
@@ -291,6 +313,22 @@ mod tests {
             ),
             (Mark::Note, "platforms#openshift", one(|facts| facts.groups.push("config.openshift.io".to_owned()))),
         ];
+        let of_versions = [
+            (29, ["tested with", "`fence: APIServer`", "etcd answers", "no streaming lists"].as_slice()),
+            (30, &["etcd answers", "no streaming lists"]),
+            (31, &["no streaming lists"]),
+            (32, &[]),
+            (33, &["no streaming lists"]),
+            (37, &[]),
+            (38, &["tested with"]),
+        ];
+        for (minor, parts) in of_versions {
+            let told = found(|facts| facts.minor = minor);
+            assert_eq!(told.len(), parts.len(), "{told:?}");
+            for ((mark, text), part) in told.iter().zip(parts) {
+                assert!(*mark == Mark::Note && text.contains(part), "{minor}: {text}");
+            }
+        }
         for (label, page) in [("kubernetes.azure.com/cluster", "#aks"), ("cloud.google.com/gke-nodepool", "#gke")] {
             let told = found(|facts| facts.nodes = [label.to_owned()].into());
             cases.push((Mark::Note, page, told[0].clone()));

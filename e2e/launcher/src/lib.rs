@@ -1,6 +1,10 @@
-//! How Go compiles what the tests and the demo run: said once, so that all builds share compiled packages.
+//! What Go builds for the tests and the demo, and how: said once, so that all builds share compiled packages.
+
+mod release;
 
 use std::{env, path::Path, process::Command};
+
+pub use release::{Module, RELEASES, Release, VARIABLE, WRITTEN};
 
 /// The flag of each build. What the linker leaves out need not be compiled either: a tenth of the time.
 pub const COMPILED: &str = "-gcflags=all=-dwarf=false";

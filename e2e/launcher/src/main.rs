@@ -1,21 +1,19 @@
 //! Builds the demo and what it shows, and becomes it: `cargo demo`.
 
 use std::{
-    env, fs, io,
+    env,
+    ffi::OsString,
+    io,
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-use ringside_launcher::{COMPILED, go};
+use ringside_launcher::{COMPILED, Module, Release, VARIABLE, WRITTEN, go};
 
 /// The demo, and the programs that it runs. Built by one call, so that both cores have work until its end.
 const PROGRAMS: [&str; 3] = ["demo", "ringside-proxy", "ringside-sharder"];
-
-/// The Go modules whose packages the demo compiles, and the programs of each.
-const MODULES: [(&str, &[&str]); 2] =
-    [("controlplane", &["./etcd", "k8s.io/kubernetes/cmd/kube-apiserver"]), ("operator", &["."])];
 
 fn main() -> ExitCode {
     match launch() {
@@ -38,7 +36,7 @@ fn launch() -> Result<std::convert::Infallible, String> {
              3. the demo, about 80 s. From empty caches step 1 and 2 take minutes; then they are cached",
         );
     }
-    let beside = if shows_all { begin_to_compile()? } else { Vec::new() };
+    let beside = if shows_all { begin_to_compile(&arguments)? } else { Vec::new() };
     let step = Instant::now();
     let built = build(shows_all);
     // What it has compiled is in Go's cache; the demo compiles the rest, and shows it.
@@ -53,27 +51,44 @@ fn launch() -> Result<std::convert::Infallible, String> {
 }
 
 /// Lets Go compile where cargo leaves a core idle.
-fn begin_to_compile() -> Result<Vec<Child>, String> {
+fn begin_to_compile(arguments: &[OsString]) -> Result<Vec<Child>, String> {
     check_go()?;
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let is_built = |entry: fs::DirEntry| entry.path().join("kube-apiserver").is_file();
-    let built = folder().ok().and_then(|folder| fs::read_dir(folder.join("../ringside-e2e")).ok());
-    let has_control_plane =
-        env::var_os("KUBEBUILDER_ASSETS").is_some() || built.is_some_and(|built| built.flatten().any(is_built));
     let mut compilers = Vec::new();
-    for (module, programs) in MODULES {
-        if module == MODULES[0].0 && has_control_plane {
-            continue;
+    if env::var_os("KUBEBUILDER_ASSETS").is_none() {
+        let release = release(arguments)?;
+        let folder = folder().map_err(|error| format!("find the cache: {error}"))?;
+        let folder = folder.join("../ringside-e2e").join(release.folder());
+        if !folder.join("kube-apiserver").is_file() {
+            let server = "k8s.io/kubernetes/cmd/kube-apiserver";
+            for (module, package) in [(Module::Etcd, Module::Etcd.path()), (Module::Kubernetes, server)] {
+                let folder = folder.join(module.folder());
+                module.write(release, &folder).map_err(|error| format!("write {}: {error}", folder.display()))?;
+                compilers.push(compile(&folder, &[WRITTEN, package])?);
+            }
         }
-        // Without linking: the programs are linked where they are needed. Others first, at this priority.
-        let mut compile = go(Path::new("nice"), &manifest.join(module));
-        compile
-            .args(["-n", "15", "go", "list", "-export", "-deps", "-f", "", "-buildvcs=false", COMPILED])
-            .args(programs);
-        compile.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        compilers.push(compile.spawn().map_err(|error| format!("start `nice`: {error}"))?);
     }
+    compilers.push(compile(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../operator"), &["."])?);
     Ok(compilers)
+}
+
+/// The release that the demo runs on.
+fn release(arguments: &[OsString]) -> Result<Release, String> {
+    let mut texts = arguments.iter().filter_map(|argument| argument.to_str());
+    let named = texts.find_map(|text| text.strip_prefix("--kubernetes")).map(|rest| rest.strip_prefix('='));
+    let named = match named {
+        Some(Some(value)) => Some(value.to_owned()),
+        Some(None) => texts.next().map(str::to_owned),
+        None => env::var(VARIABLE).ok().filter(|named| !named.is_empty()),
+    };
+    named.map_or(Ok(Release::LATEST), |named| Release::named(&named))
+}
+
+/// Without linking: the programs are linked where they are needed. Others first, at this priority.
+fn compile(module: &Path, packages: &[&str]) -> Result<Child, String> {
+    let mut compile = go(Path::new("nice"), module);
+    compile.args(["-n", "15", "go", "list", "-export", "-deps", "-f", "", "-buildvcs=false", COMPILED]).args(packages);
+    compile.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    compile.spawn().map_err(|error| format!("start `nice`: {error}"))
 }
 
 /// Ends a Go command, which takes its temporary folder with it.

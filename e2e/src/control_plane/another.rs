@@ -5,7 +5,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use anyhow::Context as _;
 
 use super::{ControlPlane, Lag, admin, client_of, commands, spawn, until_ready};
-use crate::process::Process;
+use crate::{
+    process::Process,
+    toolchain::{self, ControlPlanePrograms},
+};
 
 /// A running API server beside the control plane's own. It ends when this is dropped: drop it before the control plane.
 #[derive(Debug)]
@@ -46,6 +49,17 @@ impl ControlPlane {
         self.another(self.layout.etcd_client_port, flags).await
     }
 
+    /// The same of the [neighbouring](toolchain::neighbouring_api_server) minor version, as while a cluster is upgraded.
+    pub async fn start_neighbouring_api_server(&self) -> anyhow::Result<AnotherApiServer> {
+        let kube_apiserver = toolchain::built(toolchain::neighbouring_api_server).await?;
+        self.another_of(
+            &ControlPlanePrograms { kube_apiserver, ..self.programs.clone() },
+            self.layout.etcd_client_port,
+            &[],
+        )
+        .await
+    }
+
     /// Starts another API server that can be held in the past.
     pub async fn start_lagging_api_server(&self) -> anyhow::Result<(AnotherApiServer, Lag)> {
         let lag = Lag::to(self.layout.etcd()).await.context("find a free port")?;
@@ -53,8 +67,17 @@ impl ControlPlane {
     }
 
     async fn another(&self, etcd: u16, flags: &[&str]) -> anyhow::Result<AnotherApiServer> {
+        self.another_of(&self.programs, etcd, flags).await
+    }
+
+    async fn another_of(
+        &self,
+        programs: &ControlPlanePrograms,
+        etcd: u16,
+        flags: &[&str],
+    ) -> anyhow::Result<AnotherApiServer> {
         let address = SocketAddr::from((AnotherApiServer::ADDRESS, self.layout.api_port));
-        let mut command = commands::api_server(&self.programs, &self.layout, &self.options, etcd);
+        let mut command = commands::api_server(programs, &self.layout, &self.options, etcd);
         // Of a flag that is given twice the last one counts.
         command.arg(format!("--bind-address={}", address.ip())).args(flags);
         let process = spawn("kube-apiserver-2", &command, &self.layout)?;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use clap::{Parser, builder::RangedU64ValueParser};
 
+use ringside_launcher::Release;
+
 use crate::toolchain::Operator;
 
 /// Shows an unmodified controller that shares its work among several replicas, on a real Kubernetes API server, while
@@ -24,6 +26,9 @@ pub struct Arguments {
     /// (@kubernetes/client-node)
     #[arg(long, value_enum, default_value_t)]
     pub operator: Operator,
+    /// The minor version of Kubernetes to run on, such as 1.31; the latest by default, or what RINGSIDE_KUBERNETES says
+    #[arg(long, value_name = "MINOR", value_parser = is_built)]
+    pub kubernetes: Option<String>,
     /// Leave everything running afterwards, to look around with kubectl
     #[arg(long)]
     pub keep: bool,
@@ -39,6 +44,11 @@ impl Arguments {
     pub(super) fn update_interval(&self) -> Duration {
         Duration::from_millis(if self.operator == Operator::Go { 50 } else { 200 })
     }
+}
+
+/// Only what can be built here.
+fn is_built(minor: &str) -> Result<String, String> {
+    Release::named(minor).map(|_| minor.to_owned())
 }
 
 /// Fewer would leave nothing to see: a shard without objects, or nobody to take over.
@@ -68,6 +78,7 @@ mod tests {
             ["demo", "--objects", "few"],
             ["demo", "--objects", "5"],
             ["demo", "--operator", "c"],
+            ["demo", "--kubernetes", "1.12"],
         ] {
             assert!(Arguments::try_parse_from(faulty).is_err(), "{faulty:?}");
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use futures::future::LocalBoxFuture;
 
-use crate::toolchain::Need;
+use crate::toolchain::{self, Minor, Need};
 
 /// The share of the machine that a case needs while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +84,15 @@ impl Case {
     #[must_use]
     pub fn unless(self, obstacle: fn() -> Option<String>) -> Self {
         let before = self.obstacle;
+        Self { obstacle: Box::new(move || before().or_else(obstacle)), ..self }
+    }
+
+    /// The same, about what API servers can do from that minor version on, ignored on older ones.
+    #[must_use]
+    pub fn since(self, minor: u32, what: &'static str) -> Self {
+        let before = self.obstacle;
+        let is_older = move || toolchain::minor().is_some_and(|it| it < Minor::new(1, minor));
+        let obstacle = move || is_older().then(|| format!("{what} from Kubernetes 1.{minor} on"));
         Self { obstacle: Box::new(move || before().or_else(obstacle)), ..self }
     }
 

@@ -5,13 +5,26 @@ use std::{
     ffi::{OsStr, OsString},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
+
+use ringside_launcher::VARIABLE;
+
+/// What the process chose.
+static CHOSEN: OnceLock<String> = OnceLock::new();
+
+/// Has everything that this process starts run on that minor version of Kubernetes, such as `1.31`. The first choice counts.
+pub fn choose(kubernetes: &str) {
+    let _chosen = CHOSEN.set(kubernetes.to_owned());
+}
 
 /// Where programs are looked for and where built ones are kept.
 #[derive(Debug, Clone)]
 pub struct Environment {
     /// The folder that setup-envtest names: `KUBEBUILDER_ASSETS`.
     pub kubebuilder_assets: Option<PathBuf>,
+    /// The minor version of Kubernetes to run on, such as `1.31`: `RINGSIDE_KUBERNETES`, or what the process [chose](choose).
+    pub kubernetes: Option<String>,
     /// The folder where `.ci/images` left the images of proxy and sharder: `RINGSIDE_IMAGES`.
     pub images: Option<PathBuf>,
     /// The search path for programs.
@@ -31,6 +44,7 @@ impl Environment {
         let folder = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         Self {
             kubebuilder_assets: folder("KUBEBUILDER_ASSETS"),
+            kubernetes: CHOSEN.get().cloned().or_else(|| env::var(VARIABLE).ok()).filter(|named| !named.is_empty()),
             images: folder("RINGSIDE_IMAGES"),
             path: env::var_os("PATH").unwrap_or_default(),
             cargo: env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from),
@@ -96,6 +110,7 @@ mod tests {
         let environment = Environment {
             of_package: Vec::new(),
             kubebuilder_assets: Some(first.path().to_owned()),
+            kubernetes: None,
             images: None,
             path: env::join_paths([first.path(), second.path()]).unwrap(),
             cargo: "cargo".into(),

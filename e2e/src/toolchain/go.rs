@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, VecDeque},
     fmt, fs,
     io::{BufRead as _, BufReader},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -20,21 +20,27 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// So many last lines of a failed build hold its errors.
 const LAST_LINES: usize = 30;
 
-/// Builds `packages` of a module: one to the file `output`, or several into the folder `output`, which ends with a slash.
-pub(super) fn build(
-    go: &Path,
-    module: &Path,
-    packages: &[&str],
-    ldflags: &str,
-    output: &Path,
-    names: &str,
-) -> anyhow::Result<()> {
-    let mut command = launcher::go(go, module);
-    // -v names each package that had to be compiled. No version control stamp: it would make the program
-    // depend on the state of the work tree, and fails in a tree that git does not trust.
-    command.args(["build", "-v", "-buildvcs=false", COMPILED, "-ldflags", ldflags, "-o"]).arg(output).args(packages);
-    let left = Left::ask(go, module, packages);
-    run(&mut command, &format!("go build {}", packages.join(" ")), names, module, left)
+/// A module, and how its programs are built.
+pub(super) struct Module {
+    /// Where its go.mod is.
+    pub(super) folder: PathBuf,
+    /// More flags of each command.
+    pub(super) flags: &'static [&'static str],
+    /// Those of the linker.
+    pub(super) ldflags: String,
+}
+
+impl Module {
+    /// Builds `packages`: one to the file `output`, or several into the folder `output`, which ends with a slash.
+    pub(super) fn build(&self, go: &Path, packages: &[&str], output: &Path, names: &str) -> anyhow::Result<()> {
+        let mut command = launcher::go(go, &self.folder);
+        // -v names each package that had to be compiled. No version control stamp: it would make the program
+        // depend on the state of the work tree, and fails in a tree that git does not trust.
+        command.args(["build", "-v", "-buildvcs=false", COMPILED, "-ldflags", &self.ldflags]).args(self.flags);
+        command.arg("-o").arg(output).args(packages);
+        let left = Left::ask(go, self, packages);
+        run(&mut command, &format!("go build {}", packages.join(" ")), names, &self.folder, left)
+    }
 }
 
 /// What of a build is done, and what is left.
@@ -49,10 +55,11 @@ struct Left {
 
 impl Left {
     /// Asks Go what it would compile. Where it does not say, nothing is known.
-    fn ask(go: &Path, module: &Path, packages: &[&str]) -> Self {
+    fn ask(go: &Path, module: &Module, packages: &[&str]) -> Self {
         let shown = "{{if .Stale}}{{.ImportPath}}\t{{.Dir}}{{range .GoFiles}}\t{{.}}{{end}}{{end}}";
-        let mut list = launcher::go(go, module);
+        let mut list = launcher::go(go, &module.folder);
         list.args(["list", "-deps", "-buildvcs=false", COMPILED, "-f", shown])
+            .args(module.flags)
             .args(packages)
             .stdin(Stdio::null())
             .stderr(Stdio::null());

@@ -20,6 +20,8 @@ pub enum Need {
     Before,
     /// etcd and the API server.
     ControlPlane,
+    /// The API server of the minor version before.
+    NeighbouringApiServer,
     /// The sample operator, in Go.
     Operator,
     /// One in another language.
@@ -66,6 +68,7 @@ impl Need {
             Self::Ringside => workspace::ringside(environment).map(drop),
             Self::Before => before::ringside_before(environment).map(drop),
             Self::ControlPlane => programs::control_plane(environment).map(drop),
+            Self::NeighbouringApiServer => programs::neighbouring_api_server(environment).map(drop),
             Self::Operator => programs::operator(environment).map(drop),
             Self::OperatorIn(operator) => operator.command(environment).map(drop),
             Self::ControllerManager => programs::kube_controller_manager(environment).map(drop),
@@ -87,6 +90,7 @@ impl fmt::Display for Need {
             Self::Ringside => "ringside-proxy, ringside-sharder and ringside",
             Self::Before => "proxy and sharder of the version before",
             Self::ControlPlane => "etcd and kube-apiserver",
+            Self::NeighbouringApiServer => "kube-apiserver of the minor version before",
             Self::Operator => "the sample operator",
             Self::OperatorIn(Operator::Go) => "the sample operator in Go",
             Self::OperatorIn(Operator::Python) => "the sample operator in Python, by pip",

@@ -6,7 +6,8 @@ use std::{
     sync::{Mutex, MutexGuard, Once, PoisonError},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
+use ringside_launcher::{Module, RELEASES, Release, VARIABLE, WRITTEN};
 
 use super::{
     Environment,
@@ -15,13 +16,11 @@ use super::{
     progress::say,
     version::Minor,
 };
-
-/// The go.mod of the control plane's module: the one place that names its version.
-const GO_MOD: &str = include_str!("../../controlplane/go.mod");
+use crate::files::failed;
 
 /// The oldest API server that is taken from the assets: the first with ValidatingAdmissionPolicies as the fence needs them
 /// (`docs/dev/fence.md`).
-const OLDEST: Minor = Minor::new(1, 30);
+const OLDEST: Minor = Minor::new(1, RELEASES[0].minor);
 
 /// Where the programs of a control plane are.
 #[derive(Debug, Clone)]
@@ -46,18 +45,22 @@ pub struct NodePrograms {
 /// A Go program.
 struct Program {
     name: &'static str,
-    /// The folder of the module that builds it.
-    folder: &'static str,
+    source: Source,
     package: &'static str,
-    /// The module whose version in go.mod is that of the program; empty for our own programs.
-    module: &'static str,
     /// The arguments that print its version.
     version: &'static [&'static str],
 }
 
-const KUBERNETES: &str = "k8s.io/kubernetes";
+/// What a program is built from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// A published module, in the version of the [`Release`].
+    Published(Module),
+    /// A module of this repository, by its folder.
+    Own(&'static str),
+}
 
-const ETCD: Program = Program { module: "go.etcd.io/etcd/server/v3", ..of_kubernetes("etcd", "./etcd") };
+const ETCD: Program = Program { source: Source::Published(Module::Etcd), ..of_kubernetes("etcd", Module::Etcd.path()) };
 const KUBE_APISERVER: Program = of_kubernetes("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver");
 const KUBE_CONTROLLER_MANAGER: Program =
     of_kubernetes("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager");
@@ -66,6 +69,7 @@ const KUBECTL: Program =
 const KUBELET: Program = of_kubernetes("kubelet", "k8s.io/kubernetes/cmd/kubelet");
 const KUBE_SCHEDULER: Program = of_kubernetes("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler");
 const KUBE_PROXY: Program = of_kubernetes("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy");
+#[cfg(test)]
 const RELEASED: [&Program; 7] =
     [&ETCD, &KUBE_APISERVER, &KUBE_CONTROLLER_MANAGER, &KUBECTL, &KUBELET, &KUBE_SCHEDULER, &KUBE_PROXY];
 
@@ -77,11 +81,11 @@ const GUEST: Program = our_own("guest", "guest", ".");
 const HELM: Program = our_own("helm", "helm", "helm.sh/helm/v4/cmd/helm");
 
 const fn of_kubernetes(name: &'static str, package: &'static str) -> Program {
-    Program { name, folder: "controlplane", package, module: KUBERNETES, version: &["--version"] }
+    Program { name, source: Source::Published(Module::Kubernetes), package, version: &["--version"] }
 }
 
 const fn our_own(name: &'static str, folder: &'static str, package: &'static str) -> Program {
-    Program { name, folder, package, module: "", version: &[] }
+    Program { name, source: Source::Own(folder), package, version: &[] }
 }
 
 /// Names a function for each program that finds or builds it.
@@ -122,6 +126,25 @@ pub fn control_plane(environment: &Environment) -> anyhow::Result<ControlPlanePr
     Ok(ControlPlanePrograms { etcd, kube_apiserver })
 }
 
+/// Builds the API server of the minor version before, or behind the oldest one.
+pub fn neighbouring_api_server(environment: &Environment) -> anyhow::Result<PathBuf> {
+    let minor = release(environment)?.minor;
+    let neighbour = minor.checked_sub(1).and_then(Release::of_minor).or_else(|| Release::of_minor(minor + 1));
+    let named = neighbour.with_context(|| format!("no version beside 1.{minor} can be built here"))?.minor;
+    let other = Environment { kubernetes: Some(format!("1.{named}")), kubebuilder_assets: None, ..environment.clone() };
+    provide(&other, [&KUBE_APISERVER]).map(|[path]| path)
+}
+
+/// The version of the API server that is found or built.
+pub(super) fn kubernetes(environment: &Environment) -> anyhow::Result<Minor> {
+    let found = environment.find_in_assets(KUBE_APISERVER.name);
+    let minor = found.and_then(|found| Minor::of_program(&found, KUBE_APISERVER.version));
+    Ok(match minor {
+        Some(minor) => minor,
+        None => Minor::new(1, release(environment)?.minor),
+    })
+}
+
 /// Finds or builds the programs of a node, in the same way.
 pub fn node(environment: &Environment) -> anyhow::Result<NodePrograms> {
     let [kubelet, kube_scheduler, kube_proxy] = provide(environment, [&KUBELET, &KUBE_SCHEDULER, &KUBE_PROXY])?;
@@ -130,33 +153,36 @@ pub fn node(environment: &Environment) -> anyhow::Result<NodePrograms> {
 
 impl Program {
     fn is_our_own(&self) -> bool {
-        self.module.is_empty()
+        matches!(self.source, Source::Own(_))
     }
 
     /// The folder of the cache that it is built into.
-    fn cache(&self, environment: &Environment) -> PathBuf {
-        let key = if self.is_our_own() { self.folder.to_owned() } else { format!("controlplane-{}", version()) };
-        cache::folder(environment, &key)
+    fn cache(&self, environment: &Environment) -> anyhow::Result<PathBuf> {
+        Ok(match self.source {
+            Source::Own(folder) => cache::folder(environment, folder),
+            Source::Published(_) => cache::folder(environment, &release(environment)?.folder()),
+        })
     }
 
     /// Where it is built, if that is done. Of our own programs Go's build cache knows, which is asked once a process: a build
     /// reads hundreds of packages to find that there is nothing to do.
-    fn built(&self, environment: &Environment) -> Option<PathBuf> {
-        let path = self.cache(environment).join(self.name);
+    fn built(&self, environment: &Environment) -> anyhow::Result<Option<PathBuf>> {
+        let path = self.cache(environment)?.join(self.name);
         let is_built = if self.is_our_own() { built().contains(self.name) } else { path.is_file() };
-        is_built.then_some(path)
+        Ok(is_built.then_some(path))
     }
 
-    fn find(&self, environment: &Environment) -> Option<PathBuf> {
-        if self.is_our_own() {
-            return self.built(environment);
+    fn find(&self, environment: &Environment) -> anyhow::Result<Option<PathBuf>> {
+        let Source::Published(module) = self.source else { return self.built(environment) };
+        if let Some(found) = environment.find_in_assets(self.name) {
+            return Ok(Some(found));
         }
-        let fits =
-            |found: &PathBuf| Minor::of_program(found, self.version).is_some_and(|its| Some(its) == wanted(self));
-        environment
-            .find_in_assets(self.name)
-            .or_else(|| self.built(environment))
-            .or_else(|| environment.find_on_path(self.name).filter(fits))
+        if let Some(built) = self.built(environment)? {
+            return Ok(Some(built));
+        }
+        let wanted = Minor::in_text(&release(environment)?.version(module));
+        let fits = |found: &PathBuf| Minor::of_program(found, self.version).is_some_and(|its| Some(its) == wanted);
+        Ok(environment.find_on_path(self.name).filter(fits))
     }
 }
 
@@ -171,17 +197,44 @@ fn provide<const N: usize>(environment: &Environment, programs: [&'static Progra
     if programs.iter().any(|program| !program.is_our_own()) {
         check_assets(environment)?;
     }
-    let found = programs.map(|program| program.find(environment));
-    let missing: Vec<_> =
-        programs.iter().zip(&found).filter_map(|(program, found)| found.is_none().then_some(*program)).collect();
-    missing.iter().try_for_each(|program| fits_assets(environment, program))?;
-    build(environment, &missing)?;
-    let mut paths = programs.map(|program| program.cache(environment).join(program.name));
-    paths.iter_mut().zip(found).for_each(|(path, found)| *path = found.unwrap_or_else(|| path.clone()));
+    let mut paths = programs.map(|_| PathBuf::new());
+    let mut missing = Vec::new();
+    for (path, program) in paths.iter_mut().zip(programs) {
+        match program.find(environment)? {
+            Some(found) => *path = found,
+            None => {
+                *path = program.cache(environment)?.join(program.name);
+                missing.push(program);
+            }
+        }
+    }
+    // One call a module: while one program is linked, the next is compiled.
+    while let Some(first) = missing.first() {
+        let source = first.source;
+        let (these, others): (Vec<_>, _) = missing.into_iter().partition(|program| program.source == source);
+        build(environment, source, &these)?;
+        missing = others;
+    }
     Ok(paths)
 }
 
-/// Refuses an API server that is too old, and names the versions of what is taken, once a process.
+/// The release of Kubernetes that programs are built of: the one that is named, else the one of the assets, else the latest.
+fn release(environment: &Environment) -> anyhow::Result<Release> {
+    if let Some(named) = &environment.kubernetes {
+        return Release::named(named).map_err(|error| anyhow!("{VARIABLE}: {error}"));
+    }
+    let Some(server) = environment.find_in_assets(KUBE_APISERVER.name) else { return Ok(Release::LATEST) };
+    let found = Minor::of_program(&server, KUBE_APISERVER.version);
+    RELEASES.into_iter().find(|release| found == Some(Minor::new(1, release.minor))).with_context(|| {
+        format!(
+            "{} is of {}, of which nothing can be built here: add what is missing to its folder, or unset KUBEBUILDER_ASSETS",
+            server.display(),
+            shown(found)
+        )
+    })
+}
+
+/// Refuses an API server that is too old or another one than is named, and names the versions of what is taken, once a process.
 fn check_assets(environment: &Environment) -> anyhow::Result<()> {
     static NAMED: Once = Once::new();
     let (Some(folder), Some(server)) =
@@ -198,6 +251,13 @@ fn check_assets(environment: &Environment) -> anyhow::Result<()> {
             shown(found)
         );
     }
+    if environment.kubernetes.is_some() && found != Some(Minor::new(1, release(environment)?.minor)) {
+        bail!(
+            "KUBEBUILDER_ASSETS ({}) has a kube-apiserver of {}, and {VARIABLE} names another: unset one of both",
+            folder.display(),
+            shown(found)
+        );
+    }
     NAMED.call_once(|| {
         for program in [&ETCD, &KUBE_APISERVER] {
             let path = environment.find_in_assets(program.name);
@@ -209,43 +269,17 @@ fn check_assets(environment: &Environment) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a program that the assets lack may come from elsewhere: not beside another version of Kubernetes.
-fn fits_assets(environment: &Environment, missing: &Program) -> anyhow::Result<()> {
-    let (Some(folder), Some(wanted)) = (&environment.kubebuilder_assets, wanted(missing)) else {
-        return Ok(());
-    };
-    for beside in RELEASED.iter().filter(|program| program.module == missing.module) {
-        let Some(path) = environment.find_in_assets(beside.name) else { continue };
-        let found = Minor::of_program(&path, beside.version);
-        if found != Some(wanted) {
-            bail!(
-                "KUBEBUILDER_ASSETS ({}) has no {missing}, and the one to be built is of {wanted}, but the {} there is of \
-                 {}: add {missing} to the folder, name a set of {wanted}, or unset the variable",
-                folder.display(),
-                beside.name,
-                shown(found),
-                missing = missing.name
-            );
-        }
-    }
-    Ok(())
-}
-
 fn shown(version: Option<Minor>) -> String {
     version.map_or_else(|| "an unknown version".to_owned(), |version| version.to_string())
 }
 
-fn wanted(program: &Program) -> Option<Minor> {
-    Minor::in_text(version_of(program.module))
-}
-
 /// Builds programs of one module by one call: while one is linked, the next is compiled.
-fn build(environment: &Environment, programs: &[&'static Program]) -> anyhow::Result<()> {
+fn build(environment: &Environment, source: Source, programs: &[&'static Program]) -> anyhow::Result<()> {
     let Some(first) = programs.first() else { return Ok(()) };
     let names = programs.iter().map(|program| program.name).collect::<Vec<_>>().join(", ");
-    let otherwise = match first.is_our_own() {
-        true => "",
-        false => ", or set KUBEBUILDER_ASSETS to a folder that has it (setup-envtest makes one)",
+    let otherwise = match source {
+        Source::Own(_) => "",
+        Source::Published(_) => ", or set KUBEBUILDER_ASSETS to a folder that has it (setup-envtest makes one)",
     };
     let go = environment.find_on_path("go");
     let go = go.with_context(|| {
@@ -254,45 +288,59 @@ fn build(environment: &Environment, programs: &[&'static Program]) -> anyhow::Re
              `apt-get install golang-go` where that is new enough){otherwise}"
         )
     })?;
-    let locked = Locked::acquire(first.cache(environment))?;
+    let cache = first.cache(environment)?;
+    let locked = Locked::acquire(cache.clone())?;
     // Another process, or thread, may have built some while this one waited for the lock.
-    let missing: Vec<_> = programs.iter().filter(|program| program.built(environment).is_none()).collect();
+    let mut missing = Vec::new();
+    for program in programs {
+        if program.built(environment)?.is_none() {
+            missing.push(program);
+        }
+    }
     if missing.is_empty() {
         return Ok(());
     }
-    let mut ldflags = "-s -w".to_owned();
-    if !first.is_our_own() {
-        let version = version();
-        say(format_args!(
-            "building {names} {version}, once: minutes when Go's build cache is cold, seconds when it is warm"
-        ));
-        // Without the stamp the server says that it is v0.0.0, and feature gates and kubectl misbehave.
-        ldflags += &format!(" -X k8s.io/component-base/version.gitVersion={version}");
-    }
+    let built = match source {
+        Source::Own(folder) => go::Module {
+            folder: Path::new(env!("CARGO_MANIFEST_DIR")).join(folder),
+            flags: &[],
+            ldflags: LDFLAGS.to_owned(),
+        },
+        Source::Published(module) => published(module, release(environment)?, &cache, &names)?,
+    };
     let staged = missing.iter().map(|program| locked.stage(program.name)).collect::<Result<Vec<_>, _>>()?;
     let output = if let [one] = &*staged { one.clone() } else { locked.staging()?.join("") };
     let packages: Vec<_> = missing.iter().map(|program| program.package).collect();
-    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join(first.folder);
-    go::build(&go, &module, &packages, &ldflags, &output, &names)?;
+    built.build(&go, &packages, &output, &names)?;
     for program in missing {
         locked.publish(program.name)?;
-        built().insert(program.name);
+        self::built().insert(program.name);
     }
     Ok(())
 }
 
-/// The version of Kubernetes.
-fn version() -> &'static str {
-    version_of(KUBERNETES)
-}
+/// Neither symbols nor debug information.
+const LDFLAGS: &str = "-s -w";
 
-/// The version of a module in go.mod.
-fn version_of(module: &str) -> &'static str {
-    let version = |line: &'static str| {
-        let mut words = line.split_whitespace().skip_while(|word| *word == "require");
-        (words.next() == Some(module)).then(|| words.next()).flatten()
+/// Leaves a module in the cache in which programs of a release are built.
+fn published(module: Module, release: Release, cache: &Path, names: &str) -> anyhow::Result<go::Module> {
+    let version = release.version(module);
+    say(format_args!(
+        "building {names} {version}, once: minutes when Go's build cache is cold, seconds when it is warm"
+    ));
+    let folder = cache.join(module.folder());
+    module.write(release, &folder).map_err(failed("write a module in", &folder))?;
+    let minor = release.minor;
+    let ldflags = match module {
+        Module::Etcd => LDFLAGS.to_owned(),
+        // Without the stamps the server says that it is v0.0.0, and feature gates and kubectl misbehave. Old releases link to names
+        // inside Go's own packages.
+        Module::Kubernetes => format!(
+            "{LDFLAGS} -checklinkname=0 -X k8s.io/component-base/version.gitVersion={version} \
+             -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor={minor}"
+        ),
     };
-    GO_MOD.lines().find_map(version).unwrap_or("unknown")
+    Ok(go::Module { folder, flags: &[WRITTEN], ldflags })
 }
 
 #[cfg(test)]
@@ -304,33 +352,54 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_comes_from_go_mod() {
-        assert!(version().starts_with("v1."), "{}", version());
-        for program in &RELEASED {
-            assert!(wanted(program).is_some(), "{}", program.name);
+    fn a_release_is_named_by_its_minor_version() {
+        for release in RELEASES {
+            assert_eq!(Release::named(&format!("1.{}", release.minor)), Ok(release));
         }
+        let refused = Release::named("1.29").unwrap_err();
+        assert!(
+            refused.contains("1.30, 1.31") && refused.contains(&format!("1.{}", Release::LATEST.minor)),
+            "{refused}"
+        );
+        assert!(Release::named("31").is_err() && Release::named("1.x").is_err());
     }
 
     #[test]
-    fn every_program_is_a_tool_of_the_module() {
-        for program in RELEASED.iter().filter(|program| program.module == KUBERNETES) {
-            assert!(GO_MOD.contains(&format!("\t{}\n", program.package)), "{}", program.name);
-        }
+    fn the_module_of_a_release_is_written_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let go_mod = folder.path().join("go.mod");
+        let [oldest, .., latest] = RELEASES;
+        Module::Kubernetes.write(oldest, folder.path()).unwrap();
+        let written = std::fs::read_to_string(&go_mod).unwrap();
+        assert!(written.contains(&format!("require k8s.io/kubernetes v{oldest}\n")), "{written}");
+        let staged = format!("k8s.io/api => k8s.io/api v0.{}", oldest.to_string().trim_start_matches("1."));
+        assert!(written.contains(&staged), "{written}");
+        // What Go adds stays, until the release is another.
+        std::fs::write(&go_mod, "by go").unwrap();
+        Module::Kubernetes.write(oldest, folder.path()).unwrap();
+        assert_eq!(std::fs::read_to_string(&go_mod).unwrap(), "by go");
+        Module::Kubernetes.write(latest, folder.path()).unwrap();
+        assert!(std::fs::read_to_string(&go_mod).unwrap().contains(&format!("v{latest}\n")));
     }
 
     /// Held while programs are written and run: one that another thread's child inherited open for writing can't be run.
     static PROGRAMS: Mutex<()> = Mutex::new(());
 
-    /// Programs in `folder` that print the version of go.mod, but for those of Kubernetes `kubernetes`.
+    /// Programs in `folder` that print the latest version, but for those of Kubernetes `kubernetes`.
     fn install(folder: &Path, programs: &[&Program], kubernetes: &str) {
         for program in programs {
-            let version = if program.module == KUBERNETES { kubernetes } else { version_of(program.module) };
+            let etcd = Release::LATEST.version(Module::Etcd);
+            let version = if program.source == Source::Published(Module::Kubernetes) { kubernetes } else { &etcd };
             let path = folder.join(program.name);
             let script =
                 format!("#!/bin/sh\n[ \"$*\" = '{}' ] && echo Version: {version}\n", program.version.join(" "));
             std::fs::write(&path, script).unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         }
+    }
+
+    fn latest() -> String {
+        Release::LATEST.version(Module::Kubernetes)
     }
 
     fn environment(path: &Path, assets: Option<&Path>) -> Environment {
@@ -340,6 +409,7 @@ mod tests {
             images: None,
             path: path.into(),
             cargo: "cargo".into(),
+            kubernetes: None,
             // Nothing was built.
             target: path.to_owned(),
         }
@@ -349,7 +419,7 @@ mod tests {
     fn programs_on_path_are_taken_only_in_the_built_version() {
         let _alone = PROGRAMS.lock();
         let path = tempfile::tempdir().unwrap();
-        install(path.path(), &RELEASED, version());
+        install(path.path(), &RELEASED, &latest());
         let environment = environment(path.path(), None);
         assert_eq!(control_plane(&environment).unwrap().kube_apiserver, path.path().join("kube-apiserver"));
         install(path.path(), &[&KUBECTL], "v1.32.4-dispatcher");
@@ -378,18 +448,27 @@ mod tests {
     fn assets_are_not_mixed_with_other_versions() {
         let _alone = PROGRAMS.lock();
         let (path, assets) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        install(path.path(), &RELEASED, version());
+        install(path.path(), &RELEASED, &latest());
         // As setup-envtest makes them.
-        install(assets.path(), &[&ETCD, &KUBE_APISERVER, &KUBECTL], version());
+        install(assets.path(), &[&ETCD, &KUBE_APISERVER, &KUBECTL], &latest());
         let environment = environment(path.path(), Some(assets.path()));
         assert_eq!(kubectl(&environment).unwrap(), assets.path().join("kubectl"));
         let found = kube_controller_manager(&environment).unwrap();
         assert_eq!(found, path.path().join(KUBE_CONTROLLER_MANAGER.name));
+        // What is missing is built of what is there, for which there is no Go.
         install(assets.path(), &[&KUBE_APISERVER, &KUBECTL], "v1.30.0");
-        std::fs::remove_file(found).unwrap();
         let message = kube_controller_manager(&environment).unwrap_err().to_string();
-        for part in ["no kube-controller-manager", "of 1.30", "unset"] {
-            assert!(message.contains(part), "{message}");
+        assert!(message.contains("`go` is not on PATH, and kube-controller-manager has"), "{message}");
+        assert_eq!(super::release(&environment).unwrap(), RELEASES[0]);
+        for (version, named, parts) in [
+            ("v1.99.0", None, ["of 1.99", "add what is missing"]),
+            ("v1.30.0", Some("1.31"), ["of 1.30", "names another"]),
+            ("v1.30.0", Some("1.12"), ["RINGSIDE_KUBERNETES", "1.30, 1.31"]),
+        ] {
+            install(assets.path(), &[&KUBE_APISERVER, &KUBECTL], version);
+            let environment = Environment { kubernetes: named.map(str::to_owned), ..environment.clone() };
+            let message = kube_controller_manager(&environment).unwrap_err().to_string();
+            assert!(parts.iter().all(|part| message.contains(part)), "{message}");
         }
     }
 

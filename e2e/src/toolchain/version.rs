@@ -12,7 +12,7 @@ pub struct Minor(u32, u32);
 
 impl Minor {
     /// Makes one of its two numbers.
-    pub(super) const fn new(major: u32, minor: u32) -> Self {
+    pub const fn new(major: u32, minor: u32) -> Self {
         Self(major, minor)
     }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use clap::{CommandFactory as _, Parser as _};
 use kube::CustomResourceExt as _;
-use ringside_cli::command::Line;
+use ringside_cli::{check::TESTED, command::Line};
 use ringside_e2e::{
     manifests,
     pages::{
@@ -13,6 +13,7 @@ use ringside_e2e::{
     },
     website::Website,
 };
+use ringside_launcher::{RELEASES, Release};
 use serde_json::{Value, json};
 
 /// The pages of the book in their order, with the lines that each may have.
@@ -86,6 +87,21 @@ fn summary_names_each_page_once_in_order() {
     none("pages that there are not", &missing);
     files.retain(|name| name.ends_with(".md") && name != "SUMMARY.md" && !expected.contains(name));
     none("pages that the summary does not name", &files);
+}
+
+#[test]
+fn the_versions_of_kubernetes_are_the_same_everywhere() {
+    let minors = RELEASES.map(|release| release.minor);
+    let (first, last) = (minors[0], Release::LATEST.minor);
+    assert_eq!(TESTED, first..=last, "what `check --pre` says");
+    let readme = Page::read("README.md").lines.join("\n");
+    assert!(readme.contains(&format!("Kubernetes 1.{first} to 1.{last}")), "the README");
+    let workflow = std::fs::read_to_string(root().join(".github/workflows/ci.yml")).unwrap();
+    let others: Vec<_> = minors[..minors.len() - 1].iter().map(|minor| format!("\"1.{minor}\"")).collect();
+    assert!(workflow.contains(&format!("kubernetes: [{}]", others.join(", "))), "the matrix: {others:?}");
+    let platforms = Page::read("docs/src/platforms.md").lines.join("\n");
+    let missing: Vec<_> = minors.iter().filter(|minor| !platforms.contains(&format!("1.{minor} | "))).collect();
+    assert!(missing.is_empty(), "platforms.md has no row of {missing:?}");
 }
 
 #[test]

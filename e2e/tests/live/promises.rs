@@ -8,6 +8,7 @@ mod membership;
 mod pauses;
 mod request;
 mod rest;
+mod upgrade;
 mod versions;
 
 use ringside_e2e::{case, live::Group, toolchain::Need};
@@ -30,6 +31,10 @@ pub(crate) fn group() -> Group {
                 .alone()
                 .needs(Need::Before)
                 .costs("a build of the version before, and four minutes"),
+            case!(upgrade::beside_an_api_server_of_the_version_before_objects_move_and_are_taken_over)
+                .alone()
+                .needs(Need::NeighbouringApiServer)
+                .costs("a build of another API server, and two minutes"),
         ],
     )
     .strict()
