@@ -44,7 +44,8 @@ async fn perform(arguments: &Arguments, shutdown: &Shutdown) -> Result<ExitCode>
         bail!("can't run the operator: {obstacle}");
     }
     let began = began();
-    screen.say("cargo demo: step 2, etcd, kube-apiserver and the sample operator");
+    let version = toolchain::minor().map_or_else(String::new, |minor| format!(" {minor}"));
+    screen.say(&format!("cargo demo: step 2, etcd, kube-apiserver{version} and the sample operator"));
     let step = Instant::now();
     let kubectl = match arguments.keep {
         true => built(toolchain::kubectl).await?,

@@ -6,6 +6,7 @@
 //! failure. A broken assertion is run again too, as most are about what is so after a time; that of a strict case, which is
 //! about what may never happen, is not. The end of the output tells what came of all.
 
+mod ability;
 mod admission;
 mod case;
 mod fixture;
@@ -27,14 +28,15 @@ use futures::{FutureExt as _, future::LocalBoxFuture};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::{runtime::Handle, time::timeout};
 
+pub use self::{
+    ability::Ability,
+    case::{Case, Group, Weight},
+    fixture::Shared,
+};
 use self::{
     admission::Admission,
     lateness::{LATE, Sensor},
     verdict::{Machine, Outcome, Verdict},
-};
-pub use self::{
-    case::{Case, Group, Weight},
-    fixture::Shared,
 };
 use crate::{
     process::keep_all_logs,

@@ -46,6 +46,7 @@ use crate::{
     collector::Collector,
     control_plane::ControlPlane,
     eventually::TimedOut,
+    live::Ability,
     observer,
     process::{Folder, ProcessError, keep_logs},
     shard_identity::ShardIdentity,
@@ -202,7 +203,9 @@ impl Settings {
             "--feature-gates=MutatingAdmissionPolicy=false".to_owned(),
             format!("--runtime-config={}", none.join(",")),
         ];
-        Self { api_server_flags: flags.into(), ..Self::default() }
+        // Older ones don't know the flags.
+        let flags = if Ability::LabelPolicies.is_there() { flags.into() } else { Vec::new() };
+        Self { api_server_flags: flags, ..Self::default() }
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use futures::future::LocalBoxFuture;
 
-use crate::toolchain::{self, Minor, Need};
+use super::Ability;
+use crate::toolchain::Need;
 
 /// The share of the machine that a case needs while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,13 +88,11 @@ impl Case {
         Self { obstacle: Box::new(move || before().or_else(obstacle)), ..self }
     }
 
-    /// The same, about what API servers can do from that minor version on, ignored on older ones.
+    /// The same, ignored where API servers can't do this.
     #[must_use]
-    pub fn since(self, minor: u32, what: &'static str) -> Self {
+    pub fn asks_for(self, ability: Ability) -> Self {
         let before = self.obstacle;
-        let is_older = move || toolchain::minor().is_some_and(|it| it < Minor::new(1, minor));
-        let obstacle = move || is_older().then(|| format!("{what} from Kubernetes 1.{minor} on"));
-        Self { obstacle: Box::new(move || before().or_else(obstacle)), ..self }
+        Self { obstacle: Box::new(move || before().or_else(|| ability.obstacle())), ..self }
     }
 
     /// Whether `--ignored` is to find it. Without `all` it runs as any other, to say why it is left out.

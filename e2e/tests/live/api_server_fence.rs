@@ -9,7 +9,10 @@ mod tricks;
 mod unseen;
 mod writes;
 
-use ringside_e2e::{case, live::Group};
+use ringside_e2e::{
+    case,
+    live::{Ability, Group},
+};
 
 /// The cases.
 pub(crate) fn group() -> Group {
@@ -20,6 +23,7 @@ pub(crate) fn group() -> Group {
             case!(forced::a_shard_without_the_fence_keeps_what_it_does_not_let_go_of_and_that_is_told),
             case!(forced::a_shard_that_the_fence_does_not_know_is_named_and_keeps_its_objects),
             case!(forced::where_policies_are_turned_off_nothing_is_forced_and_that_is_told)
+                .asks_for(Ability::LabelPolicies)
                 .costs("a control plane of its own, whose API server starts twice"),
             case!(joins::what_joins_a_fenced_ring_is_given_to_nobody_before_the_fence_is_around_it),
             case!(kept::what_somebody_does_to_the_policy_is_undone_and_the_fence_is_not_in_place_meanwhile)
@@ -33,7 +37,7 @@ pub(crate) fn group() -> Group {
             case!(tricks::nor_does_it_strip_what_it_was_not_asked_to_let_go_of)
                 .costs("one more request that the policy refuses"),
             case!(tricks::what_a_shard_creates_has_no_label_its_own_or_the_webhooks),
-            case!(tricks::nor_what_it_creates_below_an_owner_its_own),
+            case!(tricks::nor_what_it_creates_below_an_owner_its_own).asks_for(Ability::LabelPolicies),
             case!(tricks::no_write_of_a_former_owner_lands_however_often_the_label_flips),
             case!(unseen::what_shows_no_owner_is_noted_in_the_audit_log_with_pod_and_object),
             case!(unseen::a_child_that_is_created_while_no_sharder_answers_goes_to_its_owners_shard_later)

@@ -15,7 +15,7 @@ use kube::{
 use ringside_e2e::{
     case,
     control_plane::client_of,
-    live::{Group, Shared},
+    live::{Ability, Group, Shared},
     system::{Shard, System},
     website::Website,
     workload::Workload,
@@ -49,7 +49,8 @@ pub(crate) fn group() -> Group {
             case!("a_lock_elsewhere_has_one_holder", share::lock_elsewhere(&*fixture().await)),
             case!("the_token_of_the_folder_is_good_for_the_proxy_alone", handed_on::token(&*fixture().await)),
             case!("the_address_and_the_ca_are_the_proxys", handed_on::address(&*fixture().await)),
-            case!("two_appliers_of_the_rings_labels_write_for_ever", git::two_appliers(&*fixture().await)),
+            case!("two_appliers_of_the_rings_labels_write_for_ever", git::two_appliers(&*fixture().await))
+                .asks_for(Ability::LabelPolicies),
             case!("a_taken_port_ends_the_proxy_before_it_takes_a_lease", ports::taken(&*fixture().await)),
         ],
     )

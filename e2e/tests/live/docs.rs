@@ -25,7 +25,7 @@ use serde_json::json;
 
 use crate::{
     command::ringside,
-    labels::belongings::{FENCE, KINDS, api},
+    labels::belongings::{FENCE, api, kinds},
 };
 
 /// The cases.
@@ -170,7 +170,7 @@ async fn commands_show_what_pages_show_and_break_glass_leaves_nothing() {
     assert_eq!(after.spec, before.spec, "the Deployment is as it was");
     let client = reader.client();
     let ring: RingName = RING.parse().unwrap();
-    for kind in KINDS.into_iter().chain(FENCE) {
+    for kind in kinds().chain(FENCE) {
         let left = api(&client, kind).get_opt(&ring.made_for()).await.unwrap();
         assert!(left.is_none(), "{kind} is left");
     }

@@ -17,7 +17,7 @@ use std::{io::Write as _, sync::Arc};
 
 use ringside_e2e::{
     case, in_cluster,
-    live::{Group, Shared},
+    live::{Ability, Group, Shared},
 };
 
 use crate::proxies::Proxies;
@@ -49,6 +49,7 @@ pub(crate) fn group() -> Group {
     ];
     let mut cases: Vec<_> = costly.into_iter().map(|case| case.costs("two minutes, mostly of waiting")).collect();
     cases.push(shared!(silent::a_server_that_is_gone_behind_a_live_connection_is_noticed));
+    let cases = cases.into_iter().map(|case| case.asks_for(Ability::StreamingLists)).collect();
     Group::new("endurance", cases).ends(|| FIXTURE.end()).settles(page::settle)
 }
 

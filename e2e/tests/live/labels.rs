@@ -13,7 +13,10 @@ mod removal;
 mod status;
 mod writes;
 
-use ringside_e2e::{case, live::Group};
+use ringside_e2e::{
+    case,
+    live::{Ability, Group},
+};
 use ringside_ring::cluster_ring::Fence;
 
 use crate::planes::Keeps;
@@ -23,17 +26,20 @@ pub(crate) fn group() -> Group {
     Group::new(
         "labels",
         vec![
-            case!(acknowledgement::the_policy_tells_an_acknowledgement_from_stripped_labels),
+            case!(acknowledgement::the_policy_tells_an_acknowledgement_from_stripped_labels)
+                .asks_for(Ability::LabelPolicies),
             case!(acknowledgement::the_webhook_tells_an_acknowledgement_from_stripped_labels),
             case!(belongings::what_belongs_to_a_ring_is_restored_and_what_is_created_meanwhile_has_an_owner).works(),
             case!("labels_are_kept_with_webhook_and_policy", writes::all(Keeps::Both))
                 .works()
                 .costs("each of both alone is tried as well"),
-            case!("labels_are_kept_without_the_webhook", writes::all(Keeps::Policy)).works(),
+            case!("labels_are_kept_without_the_webhook", writes::all(Keeps::Policy))
+                .asks_for(Ability::LabelPolicies)
+                .works(),
             case!("labels_are_kept_by_the_webhook_alone", writes::all(Keeps::Webhook)).works(),
             case!("what_nobody_kept_is_assigned_again", writes::all(Keeps::Nothing)).works(),
-            case!(hidden::no_answer_shows_labels_of_the_ring).works(),
-            case!(status::labels_are_kept_when_a_status_is_written),
+            case!(hidden::no_answer_shows_labels_of_the_ring).asks_for(Ability::StreamingLists).works(),
+            case!(status::labels_are_kept_when_a_status_is_written).asks_for(Ability::LabelPolicies),
             case!(
                 "children_made_before_their_owners_are_adopted_with_webhook_and_policy",
                 adopted::made_before_their_owners(Fence::Proxy, "labels-adopted")

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use ringside_e2e::{
     case,
-    live::{Group, Shared},
+    live::{Ability, Group, Shared},
 };
 
 /// The cases.
@@ -28,8 +28,9 @@ pub(crate) fn group() -> Group {
                 "the_gate_closes_before_the_sharder_takes_over_and_opens_after_it_gave_back",
                 troubles::never_both(&*fixture().await)
             )
+            .asks_for(Ability::CompressedWatches)
             .strict(),
-            case!("nobody_goes_by_wall_clocks", clocks::wrong(&*fixture().await)),
+            case!("nobody_goes_by_wall_clocks", clocks::wrong(&*fixture().await)).asks_for(Ability::CompressedWatches),
             case!("one_of_two_pods_of_a_name_works", shared_name::one_works(&*fixture().await)),
             case!("objects_of_a_killed_shard_have_owners_again_in_time", killed::bound(&*fixture().await)).alone(),
             case!(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ringside_e2e::{
-    live::Shared,
+    live::{Ability, Shared},
     system::{Plane, Settings},
 };
 
@@ -21,6 +21,14 @@ pub(crate) enum Keeps {
 }
 
 impl Keeps {
+    /// The same, of what this API server knows.
+    pub(crate) fn here(self) -> Self {
+        match self {
+            Self::Both if !Ability::LabelPolicies.is_there() => Self::Webhook,
+            other => other,
+        }
+    }
+
     pub(crate) fn settings(self) -> Settings {
         let settings = match self {
             Self::Both | Self::Policy => Settings::default(),

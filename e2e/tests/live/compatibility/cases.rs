@@ -8,6 +8,7 @@ use hyper::body::Bytes;
 use ringside_e2e::{
     compatibility::Outcome,
     eventually::eventually,
+    live::Ability,
     relay::{Offer, Script},
 };
 use ringside_ring::labels::RingLabels;

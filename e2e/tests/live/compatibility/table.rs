@@ -9,7 +9,7 @@ use anyhow::Result;
 use futures::{FutureExt as _, future::BoxFuture};
 use ringside_e2e::{
     compatibility::{Ledger, Outcome, Row, Section, Task, table},
-    live::{self, Group, Shared},
+    live::{self, Ability, Group, Shared},
 };
 use tokio::time::timeout;
 
@@ -38,6 +38,7 @@ pub(crate) struct Case {
     /// The versions of HTTP of the client and of the server behind the proxy.
     pair: (Http, Http),
     costs: Option<&'static str>,
+    asks_for: Option<Ability>,
     run: Run,
 }
 
@@ -47,7 +48,14 @@ where
     F: Future<Output = Result<Outcome>> + Send + 'static,
 {
     let (behaviour, representation) = (behaviour.to_owned(), representation.to_owned());
-    Case { behaviour, representation, pair: USUAL, costs: None, run: Box::new(move |probe| run(probe).boxed()) }
+    Case {
+        behaviour,
+        representation,
+        pair: USUAL,
+        costs: None,
+        asks_for: None,
+        run: Box::new(move |probe| run(probe).boxed()),
+    }
 }
 
 /// As Go's clients and the API server speak.
@@ -100,6 +108,11 @@ impl Case {
         if self.pair == (Http::One, Http::One) { Self { costs: None, ..self } } else { self }
     }
 
+    /// Ignores it where API servers can't do this.
+    pub(crate) fn asks_for(self, ability: Ability) -> Self {
+        Self { asks_for: Some(ability), ..self }
+    }
+
     /// Leaves it to the second tier: another case shows the same in another form.
     pub(crate) fn variant(self) -> Self {
         self.costs(VARIANT)
@@ -133,7 +146,7 @@ pub(crate) fn group() -> Group {
 }
 
 fn of_part(part: usize, place: usize, case: Case) -> live::Case {
-    let Case { behaviour, representation, pair, costs, run } = case;
+    let Case { behaviour, representation, pair, costs, asks_for, run } = case;
     let name = format!("{behaviour}: {representation}");
     let case = live::Case::once(&name, move || {
         Box::pin(async move {
@@ -148,8 +161,12 @@ fn of_part(part: usize, place: usize, case: Case) -> live::Case {
             SEEN.get().unwrap()[part].1.note(place, row);
         })
     });
-    match costs {
+    let case = match costs {
         Some(cost) => case.costs(cost),
+        None => case,
+    };
+    match asks_for {
+        Some(ability) => case.asks_for(ability),
         None => case,
     }
 }

@@ -80,7 +80,7 @@ impl Fixture {
         system.share_out(&workload, DEADLINE).await.unwrap();
         let labels = RingLabels::of(&ring);
         let history = History::follow::<Website>(&system.control_plane().client(), &labels).await;
-        let fixture = Self { history, system, ring, labels, keeps };
+        let fixture = Self { history, system, ring, labels, keeps: keeps.here() };
         fixture.until_protection_is(fixture.has_policy()).await;
         fixture
     }

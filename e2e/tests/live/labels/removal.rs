@@ -16,7 +16,7 @@ use ringside_ring::{ClusterRing, cluster_ring::Fence};
 
 use crate::{
     labels::{
-        belongings::{FENCE, KINDS, api},
+        belongings::{FENCE, api, kinds},
         fixture::{DEADLINE, Fixture},
     },
     planes::Keeps,
@@ -28,7 +28,7 @@ const RESOURCES: [&str; 3] = ["websites.web.example.com", "configmaps", "secrets
 /// The kinds of what is there of all that is made for the ring.
 async fn belongings(fixture: &Fixture) -> Vec<&'static str> {
     let (name, mut there) = (fixture.ring.made_for(), Vec::new());
-    for kind in KINDS.into_iter().chain(FENCE) {
+    for kind in kinds().chain(FENCE) {
         there.extend(api(&fixture.client(), kind).get_opt(&name).await.unwrap().map(|_| kind));
     }
     there
@@ -49,7 +49,7 @@ async fn labelled(fixture: &Fixture) -> [usize; 3] {
 
 /// How many objects of each resource carry labels of a ring of which all is there that can be made for one.
 async fn whole(fixture: &Fixture) -> [usize; 3] {
-    assert_eq!(belongings(fixture).await, KINDS.into_iter().chain(FENCE).collect::<Vec<_>>());
+    assert_eq!(belongings(fixture).await, kinds().chain(FENCE).collect::<Vec<_>>());
     let counts = labelled(fixture).await;
     assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
     counts

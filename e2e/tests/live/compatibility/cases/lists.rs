@@ -34,13 +34,15 @@ pub(crate) fn cases() -> Vec<Case> {
             ensure!(answer.headers.get(header::CONTENT_ENCODING).is_some_and(|it| it == "gzip"), "not compressed");
             Ok(Outcome::Narrowed)
         }),
-        case("streaming list compressed with gzip", "JSON", async |probe| steady(|_| uncompressed(&probe)).await),
+        case("streaming list compressed with gzip", "JSON", async |probe| steady(|_| uncompressed(&probe)).await)
+            .asks_for(Ability::CompressedWatches),
     ]);
     cases.extend(by_form("list in pages, by continue token", representations::FORMS, pages));
     let streaming_list = "streaming list (`sendInitialEvents`), and its bookmark";
     let forms = stream::FORMS.map(|(form, media_type, format)| (form, (MAPS, media_type, format)));
     let of_custom = [("of a custom resource", (SITES, JSON, Format::Lines))];
-    cases.extend(by_form(streaming_list, forms.into_iter().chain(of_custom), streaming));
+    let streaming = by_form(streaming_list, forms.into_iter().chain(of_custom), streaming);
+    cases.extend(streaming.map(|case| case.asks_for(Ability::StreamingLists)));
     cases
 }
 

@@ -45,16 +45,18 @@ pub(crate) fn cases() -> Vec<Case> {
             ];
             let ask = Ask::get(format!("{target}&watch=0&{initial}&{bookmarks}"));
             probe.narrowed(&ask, Rewritten { left_out, ..WATCHED }).await
-        }),
+        })
+        .asks_for(Ability::StreamingLists),
         case("watch of a resource that is not the ring's", "JSON", async |probe| {
             probe.same(&since_begin(&probe.fixture, "/api/v1/namespaces")).await
         }),
     ]);
     for (behaviour, from) in [("watch from nothing", ""), ("watch from 0", "&resourceVersion=0")] {
-        cases.extend(by_form(behaviour, forms, move |probe, (media_type, format): Form| async move {
+        let from_nothing = by_form(behaviour, forms, move |probe, (media_type, format): Form| async move {
             let ask = Ask::get(format!("{STILL}?watch=1{from}&timeoutSeconds=1")).accept(media_type);
             steady(|times| from_nothing(&probe, lasting(&ask, times), format)).await
-        }));
+        });
+        cases.extend(from_nothing.map(|case| case.asks_for(Ability::StreamingLists)));
     }
     cases.extend(by_form("watch that the API server ends with 410 Gone", forms, gone));
     cases.extend(by_form("bookmarks of a watch", forms, bookmarks));
