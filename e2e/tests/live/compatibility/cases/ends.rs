@@ -41,7 +41,8 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.push(case(of_main, "HTTP/1.1; HTTP/2; WebSocket", parted));
     cases.push(case("watch of any other resource when the shard Lease is lost", "HTTP/1.1; HTTP/2", silent));
     let forms: Vec<_> = FORMS.iter().map(|(form, ..)| *form).chain(["WebSocket"]).collect();
-    cases.push(case("watch when its resource leaves the ring, or joins it", &forms.join("; "), changed));
+    let changed = case("watch when its resource leaves the ring, or joins it", &forms.join("; "), changed);
+    cases.push(changed.asks_for(Ability::StreamingLists));
     cases
 }
 

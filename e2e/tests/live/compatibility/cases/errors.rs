@@ -65,7 +65,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(by_pair("no answer, to a write", no_answer));
     cases.extend(by_pair("trailers of an answer", trailers));
     cases.push(case("Warning headers", "of a deprecated API", async |probe| {
-        let ask = Ask::get("/api/v1/namespaces/fixed/endpoints/nobody");
+        let ask = Ask::get("/api/v1/componentstatuses/nobody");
         ensure!(has_warning(&probe.past(&ask).await?), "there is no warning");
         probe.same_as(&ask, StatusCode::NOT_FOUND).await
     }));

@@ -28,10 +28,11 @@ pub(crate) fn cases() -> Vec<Case> {
     let mut cases: Vec<_> = by_form("watch by WebSocket", forms, watch).collect();
     let one = "JSON in text messages";
     cases.push(case("watch by WebSocket", "with the token as a subprotocol", by_subprotocol).variant());
-    cases.push(case("watch by WebSocket, from nothing", one, async |probe| {
+    let from_nothing = case("watch by WebSocket, from nothing", one, async |probe| {
         let ask = websocket(Ask::get(format!("{STILL}?watch=1&timeoutSeconds=1")));
         shows(&probe, &ask, Messages::Text).await
-    }));
+    });
+    cases.push(from_nothing.asks_for(Ability::StreamingLists));
     let mut cases: Vec<_> = cases.into_iter().map(Case::by_http1).collect();
     let without_http2 = case("watch by WebSocket, of a server without HTTP/2", one, async |probe| {
         watch(probe, ("Accept", JSON, Messages::Text)).await

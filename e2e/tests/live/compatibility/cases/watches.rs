@@ -60,7 +60,8 @@ pub(crate) fn cases() -> Vec<Case> {
     }
     cases.extend(by_form("watch that the API server ends with 410 Gone", forms, gone));
     cases.extend(by_form("bookmarks of a watch", forms, bookmarks));
-    cases.extend(by_form("event of an idle watch, at once", forms, event));
+    let event = by_form("event of an idle watch, at once", forms, event);
+    cases.extend(event.map(|case| case.asks_for(Ability::StreamingLists)));
     cases
 }
 
