@@ -64,11 +64,12 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(by_pair("no answer, to what only reads", once_more));
     cases.extend(by_pair("no answer, to a write", no_answer));
     cases.extend(by_pair("trailers of an answer", trailers));
-    cases.push(case("Warning headers", "of a deprecated API", async |probe| {
-        let ask = Ask::get("/api/v1/componentstatuses/nobody");
+    let deprecated = case("Warning headers", "of a deprecated API", async |probe| {
+        let ask = Ask::get("/api/v1/namespaces/fixed/endpoints/nobody");
         ensure!(has_warning(&probe.past(&ask).await?), "there is no warning");
         probe.same_as(&ask, StatusCode::NOT_FOUND).await
-    }));
+    });
+    cases.push(deprecated.asks_for(Ability::DeprecatedEndpoints));
     cases.push(case("Warning headers", "of an admission policy", warned));
     cases.extend(by_pair("150 Warning headers", many_warnings));
     cases
