@@ -4,13 +4,14 @@ use std::{
     collections::{HashMap, VecDeque},
     fmt, fs,
     io::{BufRead as _, BufReader},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
 use ringside_launcher::{self as launcher, COMPILED};
+use serde_json::Value;
 
 use super::{failed_build, progress::say};
 
@@ -35,6 +36,18 @@ pub(super) fn build(
     command.args(["build", "-v", "-buildvcs=false", COMPILED, "-ldflags", ldflags, "-o"]).arg(output).args(packages);
     let left = Left::ask(go, module, packages);
     run(&mut command, &format!("go build {}", packages.join(" ")), names, module, left)
+}
+
+/// The folder with the source of a module that `module` requires, fetched where it is not there.
+pub(super) fn source(go: &Path, module: &Path, required: &str) -> anyhow::Result<PathBuf> {
+    let mut command = launcher::go(go, module);
+    command.args(["mod", "download", "-json", required]).stdin(Stdio::null());
+    let output = command.output().context("start `go mod download`")?;
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    said["Dir"].as_str().map(PathBuf::from).with_context(|| {
+        let errors = [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned()).concat();
+        format!("`go mod download {required}` in {}: {errors}", module.display())
+    })
 }
 
 /// What of a build is done, and what is left.

@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, MutexGuard, Once, PoisonError},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 
 use super::{
     Environment,
@@ -74,6 +74,9 @@ const OWN_SHARD: Program = our_own("website-shard", "operator", "./shard");
 const OTHER_SHARDER: Program = our_own("small-sharder", "operator", "./sharder");
 const ELECTOR: Program = our_own("elector", "operator", "./elector");
 const GUEST: Program = our_own("guest", "guest", ".");
+const CERT_MANAGER: Program = our_own("cert-manager", "published/cert-manager", ".");
+const EXTERNAL_SECRETS: Program =
+    our_own("external-secrets", "published/external-secrets", "github.com/external-secrets/external-secrets");
 const HELM: Program = our_own("helm", "helm", "helm.sh/helm/v4/cmd/helm");
 
 const fn of_kubernetes(name: &'static str, package: &'static str) -> Program {
@@ -109,6 +112,10 @@ programs! {
     elector: ELECTOR;
     /// Builds the program of test pods from `guest/`.
     guest: GUEST;
+    /// Builds the controllers of cert-manager, in the version of `published/cert-manager/go.mod`.
+    cert_manager: CERT_MANAGER;
+    /// Builds external-secrets, in the version of `published/external-secrets/go.mod`. Half an hour, the first time.
+    external_secrets: EXTERNAL_SECRETS;
     /// Builds Helm, in the version of `helm/go.mod`.
     helm: HELM;
 }
@@ -120,6 +127,11 @@ programs! {
 pub fn control_plane(environment: &Environment) -> anyhow::Result<ControlPlanePrograms> {
     let [etcd, kube_apiserver] = provide(environment, [&ETCD, &KUBE_APISERVER])?;
     Ok(ControlPlanePrograms { etcd, kube_apiserver })
+}
+
+/// The folder with the source of a module, in the version that the module in `folder` asks for.
+pub(super) fn source(environment: &Environment, folder: &Path, module: &str) -> anyhow::Result<PathBuf> {
+    go::source(&go(environment, module)?, folder, module)
 }
 
 /// Finds or builds the programs of a node, in the same way.
@@ -239,6 +251,16 @@ fn wanted(program: &Program) -> Option<Minor> {
     Minor::in_text(version_of(program.module))
 }
 
+/// Go itself.
+fn go(environment: &Environment, names: &str) -> anyhow::Result<PathBuf> {
+    environment.find_on_path("go").with_context(|| {
+        format!(
+            "`go` is not on PATH, and {names} has to be built with it: install Go 1.26 or newer (https://go.dev/dl/, or \
+             `apt-get install golang-go` where that is new enough)"
+        )
+    })
+}
+
 /// Builds programs of one module by one call: while one is linked, the next is compiled.
 fn build(environment: &Environment, programs: &[&'static Program]) -> anyhow::Result<()> {
     let Some(first) = programs.first() else { return Ok(()) };
@@ -247,13 +269,7 @@ fn build(environment: &Environment, programs: &[&'static Program]) -> anyhow::Re
         true => "",
         false => ", or set KUBEBUILDER_ASSETS to a folder that has it (setup-envtest makes one)",
     };
-    let go = environment.find_on_path("go");
-    let go = go.with_context(|| {
-        format!(
-            "`go` is not on PATH, and {names} has to be built with it: install Go 1.26 or newer (https://go.dev/dl/, or \
-             `apt-get install golang-go` where that is new enough){otherwise}"
-        )
-    })?;
+    let go = go(environment, &names).map_err(|error| anyhow!("{error}{otherwise}"))?;
     let locked = Locked::acquire(first.cache(environment))?;
     // Another process, or thread, may have built some while this one waited for the lock.
     let missing: Vec<_> = programs.iter().filter(|program| program.built(environment).is_none()).collect();
