@@ -16,7 +16,7 @@ use ringside_e2e::{
 use serde_json::{Value, json};
 
 /// The pages of the book in their order, with the lines that each may have.
-const PAGES: [(&str, usize); 21] = [
+const PAGES: [(&str, usize); 22] = [
     ("introduction", 60),
     ("fit", 120),
     ("try-it", 80),
@@ -24,6 +24,7 @@ const PAGES: [(&str, usize); 21] = [
     ("platforms", 110),
     ("shard-a-controller", 130),
     ("clients", 60),
+    ("controllers", 60),
     ("neighbours", 70),
     ("look", 80),
     ("scale", 120),
@@ -45,7 +46,7 @@ const PAGES: [(&str, usize); 21] = [
 const MORE: usize = 20;
 
 /// The lines that the book may have.
-const MAX_BOOK: usize = 2_500;
+const MAX_BOOK: usize = 2_560;
 
 /// The lines that the README may have.
 const MAX_README: usize = 80;
