@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use ringside_runtime::config::parse_object_name;
 
-use crate::{check, cluster::Global, output::Said};
+use crate::{check, cluster::Global, fit::Rules, output::Said};
 
 mod draft;
 
@@ -16,7 +16,7 @@ pub struct Arguments {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Command {
-    /// Prints a ring for a controller, by its rights and the owner references in the cluster. Writes nothing.
+    /// Prints a ring for a controller, by its rights and the owner references in the cluster, or as it was tried. Writes nothing.
     Init(Init),
 }
 
@@ -45,5 +45,7 @@ pub async fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<Said>
     if !subject.live {
         subject.populations = crate::fit::resources::of_manifests(&subject);
     }
-    Ok(Said::good(draft::ring(&subject, name.as_deref())?))
+    let known = Rules::load()?.known.into_iter().find(|known| known.is(&subject.deployment));
+    let known = known.filter(|known| !known.ring.is_empty());
+    Ok(Said::good(draft::ring(&subject, known.as_ref(), name.as_deref())?))
 }

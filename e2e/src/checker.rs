@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+pub mod outside;
 mod owners;
 mod record;
 mod report;

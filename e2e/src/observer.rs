@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use kube::{
-    Api, Client, Resource as _, ResourceExt as _,
+    Api, Client, ResourceExt as _,
     core::{ApiResource, DynamicObject, PartialObjectMeta},
     runtime::{
         WatchStreamExt as _,
@@ -23,7 +23,6 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::{
     checker::{Cause, Event, Object, Seen},
     system::Monitor,
-    website::Website,
 };
 
 /// An object, without what is in it.
@@ -52,23 +51,27 @@ pub(crate) enum Change {
 #[derive(Debug)]
 pub(crate) struct Observed {
     labels: RingLabels,
+    /// The resource of the ring's objects.
+    root: String,
     objects: Known<Metadata>,
     leases: Known<Lease>,
     /// Every version of an object: the audit log has no outcome of a request whose client went away before the answer.
     pub(crate) versions: Vec<Seen>,
 }
 
-/// Watches objects of these resources, in one namespace where it is named, and the ring's Leases, until it is dropped.
+/// Watches objects of these resources, the ring's own first, in one namespace where it is named, and the ring's Leases, until it
+/// is dropped.
 pub(crate) fn watch(
     client: &Client,
     ring: &RingName,
-    resources: Vec<ApiResource>,
+    resources: &[ApiResource],
     namespace: Option<&str>,
     monitor: Monitor,
 ) -> AbortOnDropHandle<()> {
     let of_the_ring = watcher::Config::default().labels(&ring.lease_selector());
     let leases = watcher(Api::all(client.clone()), of_the_ring).default_backoff().map_ok(Change::Lease).boxed();
-    let objects = resources.into_iter().map(|resource| {
+    let root = resources.first().map(|resource| resource.plural.clone()).unwrap_or_default();
+    let objects = resources.iter().cloned().map(|resource| {
         let api: Api<Metadata> = match namespace {
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
             None => Api::all_with(client.clone(), &resource),
@@ -77,7 +80,7 @@ pub(crate) fn watch(
         events.map_ok(move |event| Change::Object(resource.clone(), event)).boxed()
     });
     let mut changes = stream::select_all(objects.chain([leases]));
-    monitor.begin(Observed::new(RingLabels::of(ring)));
+    monitor.begin(Observed::new(RingLabels::of(ring), root));
     AbortOnDropHandle::new(tokio::spawn(async move {
         while let Some(change) = changes.next().await {
             match change {
@@ -89,8 +92,8 @@ pub(crate) fn watch(
 }
 
 impl Observed {
-    fn new(labels: RingLabels) -> Self {
-        Self { labels, objects: Known::default(), leases: Known::default(), versions: Vec::new() }
+    fn new(labels: RingLabels, root: String) -> Self {
+        Self { labels, root, objects: Known::default(), leases: Known::default(), versions: Vec::new() }
     }
 
     /// Takes in an event. Returns what the checker should know of it.
@@ -104,7 +107,7 @@ impl Observed {
                 if let watcher::Event::Apply(object) | watcher::Event::InitApply(object) = &event {
                     self.versions.extend(self.version(&resource, object));
                 }
-                if resource.plural != Website::plural(&()) {
+                if resource.plural != self.root {
                     return Vec::new();
                 }
                 let relisted = matches!(event, watcher::Event::Init).then_some(Event::Relisted);
@@ -207,13 +210,15 @@ impl<K: Clone> Known<K> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use kube::Resource as _;
     use serde_json::{from_value, json};
     use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
 
     use super::*;
+    use crate::website::Website;
 
     fn observed() -> Observed {
-        Observed::new(RingLabels::of(&"websites".parse().unwrap()))
+        Observed::new(RingLabels::of(&"websites".parse().unwrap()), Website::plural(&()).into_owned())
     }
 
     fn object(name: &str, shard: Option<&str>, drain: bool) -> Metadata {

@@ -8,6 +8,7 @@ mod monitor;
 mod operator;
 mod plane;
 mod probe;
+mod published;
 mod replicas;
 mod shard;
 mod sharder;
@@ -38,11 +39,14 @@ pub use self::{
     shard::Shard,
     sharder::{Return, Sharder},
 };
-use self::{operator::Lone, plane::Place};
+use self::{operator::Lone, plane::Place, published::Subject};
 pub(crate) use self::{operator::OPERATOR, probe::until_ready};
 use crate::{
     audit,
-    checker::{Report, Verdict, Writes},
+    checker::{
+        Report, Verdict, Writes,
+        outside::{self, Outside},
+    },
     collector::Collector,
     control_plane::ControlPlane,
     eventually::TimedOut,
@@ -254,7 +258,7 @@ impl System {
     pub async fn start(settings: Settings) -> Result<Self, SystemError> {
         let plane = Arc::new(Plane::start(settings.clone()).await?);
         let place = Place { ring: named(&settings, RING), namespace: NAMESPACE.to_owned(), is_shared: false };
-        install::rights_of_example(&plane.control_plane.client(), &place).await?;
+        install::rights_of_ring(&plane.control_plane.client(), &place, settings.operator).await?;
         Self::at(plane, place, settings).await
     }
 
@@ -265,7 +269,7 @@ impl System {
     pub async fn on(plane: &Arc<Plane>, name: &str, settings: Settings) -> Result<Self, SystemError> {
         install::namespace(&plane.control_plane.client(), name).await?;
         let place = Place { ring: named(&settings, name), namespace: name.to_owned(), is_shared: true };
-        install::rights_of_example(&plane.control_plane.client(), &place).await?;
+        install::rights_of_ring(&plane.control_plane.client(), &place, settings.operator).await?;
         Self::at(Arc::clone(plane), place, settings).await
     }
 
@@ -351,12 +355,13 @@ impl System {
     pub async fn start_ring(&mut self) -> Result<RingName, SystemError> {
         let (client, place) = (self.base.plane.control_plane.client(), &self.base.place);
         let ring = install::ring(&client, place, &self.base.settings).await?;
+        let subject = Subject::of(self.base.settings.operator);
         // Of a shared plane others are looked at by others, and the audit log is not judged.
         let (namespace, resources) = match place.is_shared {
-            true => (Some(&*place.namespace), vec![install::website()]),
-            false => (None, install::written()),
+            true => (Some(&*place.namespace), subject.of_ring(false)),
+            false => (None, subject.of_ring(true)),
         };
-        self.watches = Some(observer::watch(&client, &ring, resources, namespace, self.base.monitor.clone()));
+        self.watches = Some(observer::watch(&client, &ring, &resources, namespace, self.base.monitor.clone()));
         self.ring = Some(ring.clone());
         Ok(ring)
     }
@@ -433,6 +438,25 @@ impl System {
                 }
             })?;
             Ok(writes.verdict())
+        });
+        judged.await.map_err(anyhow::Error::from)?
+    }
+
+    /// What was seen of the operators' work outside the ring, where these replicas are no shards: from what the API server wrote
+    /// down about writes to its resources and to those beside it.
+    pub async fn judge_outside(&self, unsharded: &'static [&'static str]) -> Result<outside::Seen, SystemError> {
+        let ring = self.ring.clone().context("there is no ring whose writes could be judged")?;
+        let (log, user) = (self.control_plane().audit_log(), self.shards_user());
+        let root = install::of_ring(&self.base.settings).swap_remove(0);
+        let judged = tokio::task::spawn_blocking(move || {
+            let mut outside = Outside::default();
+            let is_lease = |resource: &GroupResource| resource.resource == "leases";
+            audit::read(&log, &RingLabels::of(&ring), &user, |write| {
+                if !is_lease(&write.resource) {
+                    outside.record(write, &root);
+                }
+            })?;
+            Ok(outside.verdict(unsharded))
         });
         judged.await.map_err(anyhow::Error::from)?
     }

@@ -19,6 +19,20 @@ pub struct Known {
     pub names: Vec<String>,
     /// The rules that it meets.
     pub rules: Vec<Met>,
+    /// The resources of a ring for it, where that was tried. Its others stay out of it.
+    #[serde(default)]
+    pub ring: Vec<Shared>,
+}
+
+/// A resource that a ring shares.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shared {
+    /// Its name and group, as `websites.web.example.com`.
+    pub resource: String,
+    /// What its objects control, directly or through others of these.
+    #[serde(default)]
+    pub children: Vec<String>,
 }
 
 /// A rule that a known controller meets.

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Write as _};
 
 use ringside_ring::cluster_ring::GroupResource;
 
-use crate::fit::{Subject, subject::Population};
+use crate::fit::{Subject, known::Known, subject::Population};
 
 /// Why there is no ring to draft.
 #[derive(Debug, thiserror::Error)]
@@ -24,13 +24,13 @@ struct Root<'a> {
     children: Vec<&'a Population>,
 }
 
-/// Drafts the ring as YAML with comments.
-pub(super) fn ring(subject: &Subject, name: Option<&str>) -> Result<String, DraftError> {
+/// Drafts the ring as YAML with comments. Of a known controller it is the ring that was tried.
+pub(super) fn ring(subject: &Subject, known: Option<&Known>, name: Option<&str>) -> Result<String, DraftError> {
     let deployment = format!("{}/{}", subject.namespace(), subject.name());
     if subject.grants.is_none() {
         return Err(DraftError::NoRights(deployment));
     }
-    let roots = roots(subject);
+    let roots = known.map_or_else(|| roots(subject), |known| roots_of(subject, known));
     let [first, more @ ..] = roots.as_slice() else { return Err(DraftError::NoResource(deployment)) };
     let by_resource = if more.is_empty() { &first.population.resource.resource } else { subject.name() };
     let name = name.unwrap_or(by_resource);
@@ -39,10 +39,17 @@ pub(super) fn ring(subject: &Subject, name: Option<&str>) -> Result<String, Draf
          apiVersion: sharding.timebertt.dev/v1alpha1\nkind: ClusterRing\nmetadata:\n  name: {name}\nspec:\n  resources:\n",
     );
     for root in &roots {
-        write_root(&mut text, subject, root);
+        write_root(&mut text, subject, root, &roots);
     }
-    for question in others(subject, &roots) {
-        let _ = writeln!(text, "# QUESTION {question}");
+    if let Some(known) = known {
+        let _ = writeln!(text, "# {} was tried with this ring (docs: controllers).", known.controller);
+        for left_out in own_others(subject, &roots) {
+            let _ = writeln!(text, "# {left_out} is not in it: each replica works on all of these.");
+        }
+    } else {
+        for question in others(subject, &roots) {
+            let _ = writeln!(text, "# QUESTION {question}");
+        }
     }
     for unseen in &subject.unseen {
         let _ = writeln!(text, "# NOT LOOKED AT {}", unseen.replace('\n', " "));
@@ -99,7 +106,7 @@ fn controls(subject: &Subject, population: &Population) -> bool {
     others.any(|it| controllers(it).any(|owner| *owner == population.resource))
 }
 
-fn write_root(text: &mut String, subject: &Subject, Root { population, children }: &Root<'_>) {
+fn write_root(text: &mut String, subject: &Subject, Root { population, children }: &Root<'_>, roots: &[Root<'_>]) {
     let resource = &population.resource;
     if subject.live {
         let _ = writeln!(text, "  # {resource}: {}", objects(population.total));
@@ -115,7 +122,8 @@ fn write_root(text: &mut String, subject: &Subject, Root { population, children 
         let name = &child.resource;
         let _ = writeln!(text, "    # {name}: {controlled} of {} have such an owner", child.total);
         let others = child.total.saturating_sub(controlled);
-        if others > 0 && child.read && !is_both(subject, child) {
+        let is_root = roots.iter().any(|root| root.population.resource == child.resource);
+        if others > 0 && child.read && !is_root {
             let _ = writeln!(
                 text,
                 "    # QUESTION {name}: {others} others have none, and would be hidden. Does the controller read any of them?\n    \
@@ -126,17 +134,32 @@ fn write_root(text: &mut String, subject: &Subject, Root { population, children 
     }
 }
 
+/// The resources that the ring of a known controller shares, as far as they are there.
+fn roots_of<'a>(subject: &'a Subject, known: &Known) -> Vec<Root<'a>> {
+    let there = |name: &String| subject.populations.iter().find(|it| it.resource.to_string() == *name);
+    let roots = known.ring.iter().filter_map(|shared| Some((there(&shared.resource)?, &shared.children)));
+    roots
+        .map(|(population, children)| Root { population, children: children.iter().filter_map(there).collect() })
+        .collect()
+}
+
+/// The controller's own resources that are not in the ring.
+fn own_others<'a>(subject: &'a Subject, roots: &[Root<'_>]) -> impl Iterator<Item = &'a GroupResource> {
+    let others = subject.populations.iter().filter(|it| it.own && !is_named(roots, it));
+    others.map(|it| &it.resource)
+}
+
+fn is_named(roots: &[Root<'_>], it: &Population) -> bool {
+    let mut all = roots.iter().flat_map(|root| root.children.iter().chain([&root.population]));
+    all.any(|named| named.resource == it.resource)
+}
+
 /// Questions about resources that are not in the ring.
 fn others(subject: &Subject, roots: &[Root<'_>]) -> Vec<String> {
-    let is_named = |it: &Population| {
-        roots.iter().any(|root| {
-            root.population.resource == it.resource || root.children.iter().any(|child| child.resource == it.resource)
-        })
-    };
     // Without any child yet, each resource that the controller may create may be one.
     let may_come = !subject.live || roots.iter().all(|root| root.children.is_empty());
     let mut questions = Vec::new();
-    for it in subject.populations.iter().filter(|it| !is_named(it)) {
+    for it in subject.populations.iter().filter(|it| !is_named(roots, it)) {
         let name = &it.resource;
         if is_apart(subject, it) {
             let controlled: usize = it.controlled_by.values().sum();

@@ -19,15 +19,16 @@ pub struct Release {
     etcd: &'static str,
 }
 
-/// All that are built, the oldest first; the last is the usual one. A module of 1.29 is not published.
+/// All that are built, the oldest first; the last is the usual one. Of 1.29, and of some newer patch releases, not all modules are
+/// published.
 pub const RELEASES: [Release; 8] = [
     Release { minor: 30, patch: 14, etcd: "3.5.35" },
-    Release { minor: 31, patch: 14, etcd: "3.5.35" },
-    Release { minor: 32, patch: 13, etcd: "3.5.35" },
+    Release { minor: 31, patch: 13, etcd: "3.5.35" },
+    Release { minor: 32, patch: 9, etcd: "3.5.35" },
     Release { minor: 33, patch: 13, etcd: "3.5.35" },
-    Release { minor: 34, patch: 4, etcd: "3.6.16" },
-    Release { minor: 35, patch: 4, etcd: "3.6.16" },
-    Release { minor: 36, patch: 3, etcd: "3.6.16" },
+    Release { minor: 34, patch: 12, etcd: "3.6.16" },
+    Release { minor: 35, patch: 8, etcd: "3.6.16" },
+    Release { minor: 36, patch: 5, etcd: "3.6.16" },
     Release { minor: 37, patch: 2, etcd: "3.7.3" },
 ];
 

@@ -3,10 +3,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::{
-    coordination::v1::Lease,
-    core::v1::{ConfigMap, Secret},
-};
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api, Client, CustomResourceExt as _, ResourceExt as _,
     core::{ApiResource, DynamicObject},
@@ -18,7 +15,10 @@ use ringside_ring::{
 };
 use serde_json::{Value, json};
 
-use super::{NAMESPACE, SERVICE_ACCOUNT, Settings, SystemError, plane::Place, sharder::NAMESPACE as SHARDER_NAMESPACE};
+use super::{
+    NAMESPACE, SERVICE_ACCOUNT, Settings, SystemError, plane::Place, published::Subject,
+    sharder::NAMESPACE as SHARDER_NAMESPACE,
+};
 use crate::{
     control_plane::Options, eventually::eventually, helm::deploy, manifests, toolchain::Operator, website::Website,
 };
@@ -26,25 +26,16 @@ use crate::{
 /// The sharder elects a leader and answers; each takes a second or two.
 const RING_DEADLINE: Duration = Duration::from_secs(60);
 
-/// The resource of the objects.
-pub(super) fn website() -> ApiResource {
-    ApiResource::erase::<Website>(&())
-}
-
-/// The resources of the ring.
-pub(super) fn written() -> Vec<ApiResource> {
-    vec![website(), ApiResource::erase::<ConfigMap>(&()), ApiResource::erase::<Secret>(&())]
-}
-
 /// The resources of the ring that these settings make.
 pub(super) fn of_ring(settings: &Settings) -> Vec<GroupResource> {
-    let all = if settings.children_in_ring { written() } else { vec![website()] };
+    let all = Subject::of(settings.operator).of_ring(settings.children_in_ring);
     all.into_iter().map(|one| GroupResource { group: one.group, resource: one.plural }).collect()
 }
 
-/// A control plane that writes down what is written to the ring's resources, and who holds which Lease.
+/// A control plane that writes down what an operator writes for its objects, and who holds which Lease.
 pub(super) fn options(settings: &Settings) -> Options {
-    let resources = written().into_iter().chain([ApiResource::erase::<Lease>(&())]);
+    let subject = Subject::of(settings.operator);
+    let resources = subject.of_ring(true).into_iter().chain(subject.beside).chain([ApiResource::erase::<Lease>(&())]);
     let written = resources.map(|one| GroupResource { group: one.group, resource: one.plural });
     let audit_writes = if settings.audit_requests { Vec::new() } else { written.collect() };
     Options {
@@ -90,9 +81,10 @@ pub(super) async fn rights(
     Ok(manifests::apply(client, &objects.map_err(anyhow::Error::from)?).await?)
 }
 
-/// The spec of the example's ring.
-fn example() -> Result<ClusterRingSpec, SystemError> {
-    let ring = manifests::read(&deploy("example/ring.yaml"))?.remove(0);
+/// The spec of the example's ring, for what this operator works on.
+fn example(operator: Operator) -> Result<ClusterRingSpec, SystemError> {
+    let mut ring = manifests::read(&deploy("example/ring.yaml"))?.remove(0);
+    ring.data["spec"]["resources"] = Subject::of(operator).spec(true);
     Ok(serde_json::from_value(ring.data["spec"].clone()).map_err(anyhow::Error::from)?)
 }
 
@@ -156,8 +148,8 @@ pub(super) async fn rights_of_operator(
 }
 
 /// Gives sharder and proxies what they need for the ring of a system.
-pub(super) async fn rights_of_example(client: &Client, place: &Place) -> Result<(), SystemError> {
-    rights(client, &place.ring, &example()?, &[&*place.namespace]).await
+pub(super) async fn rights_of_ring(client: &Client, place: &Place, operator: Operator) -> Result<(), SystemError> {
+    rights(client, &place.ring, &example(operator)?, &[&*place.namespace]).await
 }
 
 /// The ServiceAccount of Pods that name none. Where the controller manager runs, it makes one.
@@ -167,18 +159,14 @@ fn usual_account(namespace: &str) -> Result<DynamicObject, SystemError> {
     Ok(serde_json::from_value(account).map_err(anyhow::Error::from)?)
 }
 
-/// Creates the example's ring, but for its place, its fence and its children, and waits until the sharder says that it is ready.
+/// Creates the example's ring, but for its place, its fence and its resources, and waits until the sharder says that it is ready.
 pub(super) async fn ring(client: &Client, place: &Place, settings: &Settings) -> Result<RingName, SystemError> {
     let mut manifest = manifests::read(&deploy("example/ring.yaml"))?;
     for ring in &mut manifest {
         ring.metadata.name = Some(place.ring.name().to_owned());
         ring.types.get_or_insert_default().kind = place.ring.kind().to_string();
         ring.data["spec"]["fence"] = json!(settings.fence);
-        if !settings.children_in_ring {
-            for resource in ring.data["spec"]["resources"].as_array_mut().into_iter().flatten() {
-                resource["controlledResources"] = json!([]);
-            }
-        }
+        ring.data["spec"]["resources"] = Subject::of(settings.operator).spec(settings.children_in_ring);
         if place.is_shared {
             let own = json!({"matchLabels": {"kubernetes.io/metadata.name": place.namespace}});
             ring.data["spec"]["namespaceSelector"] = own;

@@ -4,7 +4,7 @@ use std::{path::Path, process::Command, sync::atomic::Ordering};
 
 use anyhow::Context as _;
 
-use super::{Base, SystemError, install};
+use super::{Base, SystemError, install, published};
 use crate::{
     checker::Event,
     process::Process,
@@ -91,7 +91,7 @@ enum Told {
 impl Told {
     const fn of(operator: Operator) -> Self {
         match operator {
-            Operator::Go => Self::ByFlags,
+            Operator::Go | Operator::CertManager | Operator::ExternalSecrets => Self::ByFlags,
             Operator::Python | Operator::Java | Operator::Rust | Operator::Node => Self::ByEnvironment,
         }
     }
@@ -123,6 +123,9 @@ pub(super) fn start_elected(
     instance: &str,
     lock_namespace: &str,
 ) -> Result<Process, SystemError> {
+    if operator.is_published() {
+        return spawn(base, &published::command(operator, command, pod), pod);
+    }
     let told = Told::of(operator);
     if operator == Operator::Python {
         // Of several without Ringside the one of the highest priority works.
@@ -145,6 +148,10 @@ fn start(base: &Base, told: Told, mut command: Command, pod: &str, instance: &st
         &mut command,
         &[("instance", instance), ("concurrency", &concurrency), ("chain", &chain), ("collector", &url)],
     );
+    spawn(base, &command, pod)
+}
+
+fn spawn(base: &Base, command: &Command, pod: &str) -> Result<Process, SystemError> {
     let name = format!("{pod}{OPERATOR}");
-    Ok(Process::spawn(&name, &command, &base.folder.path().join(format!("{name}.log")))?)
+    Ok(Process::spawn(&name, command, &base.folder.path().join(format!("{name}.log")))?)
 }

@@ -5,7 +5,7 @@ use std::{path::Path, process::Command, sync::Arc};
 use anyhow::Context as _;
 use ringside_ring::{Ring, RingName};
 
-use super::{Return, Settings, Sharder, SystemError, install, sharder, until_ready};
+use super::{Return, Settings, Sharder, SystemError, install, published, sharder, until_ready};
 use crate::{
     control_plane::ControlPlane,
     manifests,
@@ -59,6 +59,7 @@ impl Plane {
         let ringside = built(toolchain::ringside).await?;
         let control_plane = ControlPlane::start(install::options(&settings)).await?;
         install::resources_and_roles(&control_plane.client()).await?;
+        published::define(&control_plane.client(), settings.operator).await?;
         if settings.controller_rings {
             install::controller_rings(&control_plane.client()).await?;
         }

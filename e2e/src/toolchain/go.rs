@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::Context as _;
 use ringside_launcher::{self as launcher, COMPILED};
+use serde_json::Value;
 
 use super::{failed_build, progress::say};
 
@@ -41,6 +42,18 @@ impl Module {
         let left = Left::ask(go, self, packages);
         run(&mut command, &format!("go build {}", packages.join(" ")), names, &self.folder, left)
     }
+}
+
+/// The folder with the source of a module that `module` requires, fetched where it is not there.
+pub(super) fn source(go: &Path, module: &Path, required: &str) -> anyhow::Result<PathBuf> {
+    let mut command = launcher::go(go, module);
+    command.args(["mod", "download", "-json", required]).stdin(Stdio::null());
+    let output = command.output().context("start `go mod download`")?;
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    said["Dir"].as_str().map(PathBuf::from).with_context(|| {
+        let errors = [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned()).concat();
+        format!("`go mod download {required}` in {}: {errors}", module.display())
+    })
 }
 
 /// What of a build is done, and what is left.

@@ -97,6 +97,8 @@ impl fmt::Display for Need {
             Self::OperatorIn(Operator::Java) => "the sample operator in Java, by Maven",
             Self::OperatorIn(Operator::Rust) => "the sample operator in Rust",
             Self::OperatorIn(Operator::Node) => "the sample operator in Node, by npm",
+            Self::OperatorIn(Operator::CertManager) => "cert-manager",
+            Self::OperatorIn(Operator::ExternalSecrets) => "external-secrets",
             Self::ControllerManager => "kube-controller-manager",
             Self::Kubectl => "kubectl",
             Self::Helm => "Helm",

@@ -1,6 +1,7 @@
 //! Operators: ordinary controllers of the same resource, each as the getting-started of its framework has it.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -8,8 +9,9 @@ use std::{
 use clap::ValueEnum;
 
 use super::{Environment, Need, libraries, programs, workspace};
+use crate::files::failed;
 
-/// Which operator a replica runs. All make the same children, so one goes on where another has stopped.
+/// Which operator a replica runs. Those of our own make the same children, so one goes on where another has stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Operator {
     /// Go, by controller-runtime.
@@ -23,12 +25,24 @@ pub enum Operator {
     Rust,
     /// Node, by the informers of @kubernetes/client-node.
     Node,
+    /// The published controllers of cert-manager.
+    #[value(skip)]
+    CertManager,
+    /// The published controller of external-secrets, with all of its providers.
+    #[value(skip)]
+    ExternalSecrets,
 }
 
 impl Operator {
     /// Whether replicas without Ringside keep all but one of them from working.
     pub const fn elects(self) -> bool {
-        !matches!(self, Self::Rust | Self::Node)
+        // That of external-secrets is off by default.
+        !matches!(self, Self::Rust | Self::Node | Self::ExternalSecrets)
+    }
+
+    /// Whether it is not ours: it reports nothing, and has options of its own.
+    pub const fn is_published(self) -> bool {
+        matches!(self, Self::CertManager | Self::ExternalSecrets)
     }
 
     /// Whether the owner references of children say `controller: true`.
@@ -44,6 +58,8 @@ impl Operator {
             Self::Java => "operators/java",
             Self::Rust => "operators/rust",
             Self::Node => "operators/node",
+            Self::CertManager => "published/cert-manager",
+            Self::ExternalSecrets => "published/external-secrets",
         };
         Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
     }
@@ -51,7 +67,7 @@ impl Operator {
     /// What is missing on this machine, and how to install it.
     pub(super) fn obstacle(self, environment: &Environment) -> Option<String> {
         match self {
-            Self::Go | Self::Rust => None,
+            Self::Go | Self::Rust | Self::CertManager | Self::ExternalSecrets => None,
             Self::Python => libraries::without_python(environment),
             Self::Java => libraries::without_java(environment),
             Self::Node => libraries::without_node(environment),
@@ -76,7 +92,24 @@ impl Operator {
             }
             Self::Rust => workspace::rust_operator(environment).map(Command::new),
             Self::Node => libraries::node(environment, &folder, "operator.mjs"),
+            Self::CertManager => programs::cert_manager(environment).map(Command::new),
+            Self::ExternalSecrets => programs::external_secrets(environment).map(Command::new),
         }
+    }
+
+    /// The definitions of its resources, which a published module brings along. Blocks.
+    pub(crate) fn definitions(self, environment: &Environment) -> anyhow::Result<Vec<PathBuf>> {
+        let (module, folder) = match self {
+            Self::CertManager => ("github.com/cert-manager/cert-manager", "deploy/crds"),
+            Self::ExternalSecrets => ("github.com/external-secrets/external-secrets", "config/crds/bases"),
+            Self::Go | Self::Python | Self::Java | Self::Rust | Self::Node => return Ok(Vec::new()),
+        };
+        let folder = programs::source(environment, &self.folder(), module)?.join(folder);
+        let files = fs::read_dir(&folder).map_err(failed("read", &folder))?;
+        let mut paths = files.map(|file| file.map(|file| file.path())).collect::<Result<Vec<_>, _>>()?;
+        paths.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().contains(".io_")));
+        paths.sort();
+        Ok(paths)
     }
 }
 
@@ -109,7 +142,7 @@ mod tests {
 
     #[test]
     fn every_operator_has_its_source() {
-        for operator in Operator::value_variants() {
+        for operator in Operator::value_variants().iter().chain(&[Operator::CertManager, Operator::ExternalSecrets]) {
             assert!(operator.folder().is_dir(), "{operator:?}");
         }
     }

@@ -78,6 +78,9 @@ const OWN_SHARD: Program = our_own("website-shard", "operator", "./shard");
 const OTHER_SHARDER: Program = our_own("small-sharder", "operator", "./sharder");
 const ELECTOR: Program = our_own("elector", "operator", "./elector");
 const GUEST: Program = our_own("guest", "guest", ".");
+const CERT_MANAGER: Program = our_own("cert-manager", "published/cert-manager", ".");
+const EXTERNAL_SECRETS: Program =
+    our_own("external-secrets", "published/external-secrets", "github.com/external-secrets/external-secrets");
 const HELM: Program = our_own("helm", "helm", "helm.sh/helm/v4/cmd/helm");
 
 const fn of_kubernetes(name: &'static str, package: &'static str) -> Program {
@@ -113,6 +116,10 @@ programs! {
     elector: ELECTOR;
     /// Builds the program of test pods from `guest/`.
     guest: GUEST;
+    /// Builds the controllers of cert-manager, in the version of `published/cert-manager/go.mod`.
+    cert_manager: CERT_MANAGER;
+    /// Builds external-secrets, in the version of `published/external-secrets/go.mod`. Half an hour, the first time.
+    external_secrets: EXTERNAL_SECRETS;
     /// Builds Helm, in the version of `helm/go.mod`.
     helm: HELM;
 }
@@ -143,6 +150,11 @@ pub(super) fn kubernetes(environment: &Environment) -> anyhow::Result<Minor> {
         Some(minor) => minor,
         None => Minor::new(1, release(environment)?.minor),
     })
+}
+
+/// The folder with the source of a module, in the version that the module in `folder` asks for.
+pub(super) fn source(environment: &Environment, folder: &Path, module: &str) -> anyhow::Result<PathBuf> {
+    go::source(&go(environment, module)?, folder, module)
 }
 
 /// Finds or builds the programs of a node, in the same way.
@@ -273,6 +285,16 @@ fn shown(version: Option<Minor>) -> String {
     version.map_or_else(|| "an unknown version".to_owned(), |version| version.to_string())
 }
 
+/// Go itself.
+fn go(environment: &Environment, names: &str) -> anyhow::Result<PathBuf> {
+    environment.find_on_path("go").with_context(|| {
+        format!(
+            "`go` is not on PATH, and {names} has to be built with it: install Go 1.26 or newer (https://go.dev/dl/, or \
+             `apt-get install golang-go` where that is new enough)"
+        )
+    })
+}
+
 /// Builds programs of one module by one call: while one is linked, the next is compiled.
 fn build(environment: &Environment, source: Source, programs: &[&'static Program]) -> anyhow::Result<()> {
     let Some(first) = programs.first() else { return Ok(()) };
@@ -281,13 +303,7 @@ fn build(environment: &Environment, source: Source, programs: &[&'static Program
         Source::Own(_) => "",
         Source::Published(_) => ", or set KUBEBUILDER_ASSETS to a folder that has it (setup-envtest makes one)",
     };
-    let go = environment.find_on_path("go");
-    let go = go.with_context(|| {
-        format!(
-            "`go` is not on PATH, and {names} has to be built with it: install Go 1.26 or newer (https://go.dev/dl/, or \
-             `apt-get install golang-go` where that is new enough){otherwise}"
-        )
-    })?;
+    let go = go(environment, &names).map_err(|error| anyhow!("{error}{otherwise}"))?;
     let cache = first.cache(environment)?;
     let locked = Locked::acquire(cache.clone())?;
     // Another process, or thread, may have built some while this one waited for the lock.

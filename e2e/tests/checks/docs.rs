@@ -17,7 +17,7 @@ use ringside_launcher::{RELEASES, Release};
 use serde_json::{Value, json};
 
 /// The pages of the book in their order, with the lines that each may have.
-const PAGES: [(&str, usize); 21] = [
+const PAGES: [(&str, usize); 22] = [
     ("introduction", 60),
     ("fit", 120),
     ("try-it", 80),
@@ -25,6 +25,7 @@ const PAGES: [(&str, usize); 21] = [
     ("platforms", 110),
     ("shard-a-controller", 130),
     ("clients", 60),
+    ("controllers", 60),
     ("neighbours", 70),
     ("look", 80),
     ("scale", 120),
@@ -46,7 +47,7 @@ const PAGES: [(&str, usize); 21] = [
 const MORE: usize = 20;
 
 /// The lines that the book may have.
-const MAX_BOOK: usize = 2_500;
+const MAX_BOOK: usize = 2_560;
 
 /// The lines that the README may have.
 const MAX_README: usize = 80;

@@ -29,6 +29,7 @@ mod plan;
 mod planes;
 mod promises;
 mod proxies;
+mod published;
 mod quiet_logs;
 mod resources;
 mod rights;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
     // The longest come first.
     let runner = Runner::of_process(vec![
         promises::group(),
+        published::group(),
         leadership::group(),
         electors::group(),
         situations::group(),

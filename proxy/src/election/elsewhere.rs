@@ -59,11 +59,31 @@ impl Locks {
     }
 }
 
-/// Whether an elector on this host calls itself so: by the name alone, or with something behind it that no name of a host has, as
-/// client-go's `_` and a UUID.
+/// The letters and digits by which the API server ends the names that it makes.
+const GENERATED: &str = "bcdfghjklmnpqrstvwxz2456789";
+/// So many of them stand at the end of a pod's name, where its workload does not number its pods.
+const GENERATED_LENGTH: usize = 5;
+
+/// Whether an elector on this host calls itself so: by the name alone, or with something behind it that makes it no name of
+/// another pod. That is client-go's `_` and a UUID, or a suffix as cert-manager's `-external-cert-manager-controller`.
 pub(super) fn is_of(holder: &str, host: &str) -> bool {
-    let is_in_a_name = |next: char| next.is_ascii_alphanumeric() || "-.".contains(next);
-    holder.strip_prefix(host).is_some_and(|rest| !rest.starts_with(is_in_a_name))
+    let Some(rest) = holder.strip_prefix(host) else { return false };
+    let end = rest.find(|next: char| !is_in_a_name(next)).unwrap_or(rest.len());
+    match rest[..end].strip_prefix('-') {
+        // A workload of this host's name makes such names.
+        Some(more) => !more.is_empty() && !is_end_of_a_pod(more.rsplit('-').next().unwrap_or_default()),
+        None => end == 0,
+    }
+}
+
+fn is_in_a_name(next: char) -> bool {
+    next.is_ascii_alphanumeric() || "-.".contains(next)
+}
+
+/// Whether names of pods end so: with a number, or with what the API server makes.
+fn is_end_of_a_pod(end: &str) -> bool {
+    let is_number = end.bytes().all(|byte| byte.is_ascii_digit());
+    is_number || end.len() == GENERATED_LENGTH && end.chars().all(|next| GENERATED.contains(next))
 }
 
 #[cfg(test)]
@@ -71,11 +91,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holder_names_a_host_alone_or_before_what_no_name_has() {
-        for holder in ["web-1", "web-1_6a7f", "web-1/x", "web-1 x"] {
+    fn holder_names_a_host_alone_or_before_what_no_pod_of_another_name_has() {
+        for holder in
+            ["web-1", "web-1_6a7f", "web-1/x", "web-1 x", "web-1-external-cert-manager-controller", "web-1-x_6a7f"]
+        {
             assert!(is_of(holder, "web-1"), "{holder}");
         }
-        for holder in ["web-10", "web-1-x_6a7f", "web-1.x", "a-web-1", "web", ""] {
+        for holder in [
+            "web-10",
+            "web-1-2_6a7f",
+            "web-1-2",
+            "web-1-6d4b75c5f7-x2k9p",
+            "web-1-6d4b75c5f7-x2k9p_6a7f",
+            "web-1-",
+            "web-1--_6a7f",
+            "web-1.x",
+            "a-web-1",
+            "web",
+            "",
+        ] {
             assert!(!is_of(holder, "web-1"), "{holder}");
         }
     }

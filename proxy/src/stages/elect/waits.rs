@@ -75,7 +75,9 @@ impl Look {
     fn saw(&self, locks: &Locks, holder: &str) {
         // A create has no name in its path, and is one of ours.
         let lock = name(&self.resource, self.resource.name.as_deref().unwrap_or_default());
-        let names: Vec<_> = locks.our_names(self.shard.as_str()).chain([self.ring.as_str()]).collect();
+        let names: Vec<_> = locks.our_names(self.shard.as_str()).collect();
+        // What the ring holds is free for the controller. Another ring's name may begin with this one's.
+        let holder = if holder == self.ring { "" } else { holder };
         locks.waits().saw(&lock, holder, self.wrote, &names);
     }
 }

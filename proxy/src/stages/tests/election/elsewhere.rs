@@ -25,7 +25,7 @@ fn held_by(holder: &'static str) -> Lab {
 
 #[tokio::test]
 async fn an_election_elsewhere_is_answered_where_its_holder_names_the_pod() {
-    for holder in ["me", "me_6a7f0000-0000-4000-8000-000000000000"] {
+    for holder in ["me", "me_6a7f0000-0000-4000-8000-000000000000", "me-external-cert-manager-controller"] {
         for (method, media_type, uri) in [
             ("POST", "application/json", SYSTEM.to_owned()),
             ("PUT", "application/json", format!("{SYSTEM}/lock")),

@@ -1,0 +1,185 @@
+//! The objects of a published controller: how they are made and changed, and when its work on them is done.
+
+use std::{collections::BTreeMap, ops::Range, time::Duration};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    core::{ApiResource, GroupVersionKind},
+};
+use ringside_e2e::{eventually::eventually, manifests, system::NAMESPACE, toolchain::Operator};
+use serde_json::{Value, json};
+
+/// Requests in flight while all objects are created or changed.
+const CONCURRENT_WRITES: usize = 8;
+
+/// How often all objects are looked at: each time they are listed, with what is made of them.
+const LOOKS: Duration = Duration::from_millis(250);
+
+/// What self-signed certificates ask for.
+const ISSUER: &str = "
+apiVersion: cert-manager.io/v1
+kind: Issuer
+metadata: {name: self-signed, namespace: default}
+spec: {selfSigned: {}}
+";
+
+/// What needs no service outside.
+const STORE: &str = "
+apiVersion: external-secrets.io/v1
+kind: SecretStore
+metadata: {name: fake, namespace: default}
+spec: {provider: {fake: {data: [{key: /value, value: hidden}]}}}
+";
+
+/// The objects of one controller.
+#[derive(Clone)]
+pub(super) struct Objects {
+    operator: Operator,
+    client: Client,
+    roots: Api<DynamicObject>,
+}
+
+/// What an object says of itself, which its controller puts into the Secret.
+fn content(change: usize) -> String {
+    format!("v{change}.example.com")
+}
+
+impl Objects {
+    /// Of this controller; with what all objects name.
+    pub(super) async fn of(operator: Operator, client: Client) -> Self {
+        let (group, kind, plural, named) = match operator {
+            Operator::CertManager => ("cert-manager.io", "Certificate", "certificates", ISSUER),
+            _ => ("external-secrets.io", "ExternalSecret", "externalsecrets", STORE),
+        };
+        manifests::apply(&client, &manifests::parse(named).unwrap()).await.unwrap();
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
+        let roots = Api::namespaced_with(client.clone(), NAMESPACE, &resource);
+        Self { operator, client, roots }
+    }
+
+    pub(super) fn name(index: usize) -> String {
+        format!("object-{index:03}")
+    }
+
+    /// The Secret of an object.
+    fn secret(&self, index: usize) -> String {
+        let name = Self::name(index);
+        if self.operator == Operator::CertManager { format!("{name}-tls") } else { name }
+    }
+
+    fn spec(&self, index: usize, change: usize) -> Value {
+        let (secret, content) = (self.secret(index), content(change));
+        match self.operator {
+            Operator::CertManager => json!({
+                "secretName": secret,
+                "dnsNames": [content],
+                "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
+                "issuerRef": {"name": "self-signed", "kind": "Issuer"},
+            }),
+            _ => json!({
+                "refreshInterval": "1h",
+                "secretStoreRef": {"name": "fake", "kind": "SecretStore"},
+                "target": {"name": secret, "template": {"engineVersion": "v2", "data": {"content": content}}},
+                "data": [{"secretKey": "value", "remoteRef": {"key": "/value"}}],
+            }),
+        }
+    }
+
+    /// Creates objects.
+    pub(super) async fn create(&self, which: Range<usize>) {
+        let create = |index| async move {
+            let types = match self.operator {
+                Operator::CertManager => ("cert-manager.io/v1", "Certificate"),
+                _ => ("external-secrets.io/v1", "ExternalSecret"),
+            };
+            let object = json!({
+                "apiVersion": types.0,
+                "kind": types.1,
+                "metadata": {"name": Self::name(index)},
+                "spec": self.spec(index, 0),
+            });
+            let object: DynamicObject = serde_json::from_value(object).unwrap();
+            self.roots.create(&PostParams::default(), &object).await
+        };
+        let created = stream::iter(which.map(create)).buffer_unordered(CONCURRENT_WRITES);
+        created.try_collect::<Vec<_>>().await.unwrap();
+    }
+
+    /// Changes an object, to its change of this number.
+    pub(super) async fn change(&self, index: usize, change: usize) {
+        let patch = json!({"spec": self.spec(index, change)});
+        self.roots.patch(&Self::name(index), &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    }
+
+    /// Changes objects, each to its change of this number.
+    pub(super) async fn change_all(&self, changes: &[usize]) {
+        let change = |(index, change): (usize, &usize)| self.change(index, *change);
+        stream::iter(changes.iter().enumerate().map(change)).buffer_unordered(CONCURRENT_WRITES).count().await;
+    }
+
+    /// Waits until the controller is done with the last change of each object.
+    pub(super) async fn until_final(&self, what: &str, changes: &[usize], within: Duration) {
+        let is_final = eventually(what, within, || async {
+            tokio::time::sleep(LOOKS).await;
+            let late = self.late(changes).await.map_err(|error| error.to_string())?;
+            if late.is_empty() {
+                Ok(())
+            } else {
+                Err(format!("{} are not: {:?}", late.len(), &late[..late.len().min(5)]))
+            }
+        });
+        is_final.await.unwrap();
+    }
+
+    /// The objects with whose last change the controller is not done.
+    async fn late(&self, changes: &[usize]) -> kube::Result<Vec<String>> {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let roots = self.roots.list(&ListParams::default()).await?.items;
+        let roots: BTreeMap<_, _> = roots.into_iter().map(|root| (root.name_any(), root)).collect();
+        let secrets = secrets.list(&ListParams::default()).await?.items;
+        let secrets: BTreeMap<_, _> = secrets.into_iter().map(|secret| (secret.name_any(), secret)).collect();
+        let is_final = |index: usize, change: usize| {
+            let (root, secret) = (roots.get(&Self::name(index)), secrets.get(&self.secret(index)));
+            root.zip(secret).is_some_and(|(root, secret)| self.is_final(root, secret, &content(change)))
+        };
+        let late = changes.iter().enumerate().filter(|(index, change)| !is_final(*index, **change));
+        Ok(late.map(|(index, _)| Self::name(index)).collect())
+    }
+
+    fn is_final(&self, root: &DynamicObject, secret: &Secret, content: &str) -> bool {
+        let status = &root.data["status"];
+        let ready = status["conditions"].as_array().and_then(|all| all.iter().find(|one| one["type"] == "Ready"));
+        let is_ready = ready.is_some_and(|ready| ready["status"] == "True");
+        match self.operator {
+            Operator::CertManager => {
+                let observed = ready.and_then(|ready| ready["observedGeneration"].as_i64());
+                let names = secret.annotations().get("cert-manager.io/alt-names");
+                is_ready
+                    && observed == root.metadata.generation
+                    && status["nextPrivateKeySecretName"].is_null()
+                    && names.is_some_and(|names| names == content)
+            }
+            _ => {
+                let held = secret.data.as_ref().and_then(|data| data.get("content"));
+                is_ready && held.is_some_and(|held| held.0 == content.as_bytes())
+            }
+        }
+    }
+
+    /// Deletes the first of them, and waits until they are gone.
+    pub(super) async fn delete(&self, count: usize, within: Duration) {
+        for index in 0..count {
+            self.roots.delete(&Self::name(index), &DeleteParams::background()).await.unwrap();
+        }
+        let gone = eventually("deleted objects are gone", within, || async {
+            let roots = self.roots.list_metadata(&ListParams::default()).await.map_err(|error| error.to_string())?;
+            let left = roots.items.iter().filter(|root| (0..count).any(|index| Self::name(index) == root.name_any()));
+            let left: Vec<_> = left.map(kube::ResourceExt::name_any).collect();
+            if left.is_empty() { Ok(()) } else { Err(format!("{left:?} are there")) }
+        });
+        gone.await.unwrap();
+    }
+}
