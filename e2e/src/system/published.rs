@@ -47,11 +47,6 @@ impl Subject {
                 ],
                 beside: vec![secret],
             },
-            Operator::ExternalSecrets => Self {
-                root: resource("external-secrets.io", "ExternalSecret", "externalsecrets"),
-                children: Vec::new(),
-                beside: vec![secret],
-            },
         }
     }
 

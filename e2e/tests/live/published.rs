@@ -5,21 +5,13 @@ mod draft;
 mod objects;
 mod scenario;
 
-use ringside_e2e::{
-    case,
-    live::{Case, Group},
-    toolchain::Operator,
-};
+use ringside_e2e::{case, live::Group, toolchain::Operator};
 
 /// The cases.
 pub(crate) fn group() -> Group {
-    let case = |name, operator: Operator, cost| {
-        let case = case!(name, scenario::of(operator));
-        case.needs(operator.into()).costs(cost).alone()
-    };
-    let cases: Vec<Case> = vec![
-        case("cert_manager_goes_to_shards", Operator::CertManager, "four minutes, and a build of cert-manager"),
-        case("external_secrets_goes_to_shards", Operator::ExternalSecrets, "three minutes, and a long build"),
-    ];
-    Group::new("published", cases)
+    let cert_manager = case!(scenario::cert_manager_goes_to_shards)
+        .needs(Operator::CertManager.into())
+        .costs("four minutes, and a build of cert-manager")
+        .alone();
+    Group::new("published", vec![cert_manager])
 }

@@ -4,7 +4,6 @@ use kube::Api;
 use ringside_e2e::{
     manifests::{apply, parse},
     system::{RING, System},
-    toolchain::Operator,
 };
 use ringside_ring::ClusterRing;
 
@@ -24,11 +23,8 @@ spec:
 ";
 
 /// While there are objects of it.
-pub(super) async fn is_the_ring_of(system: &System, operator: Operator) {
-    let name = match operator {
-        Operator::CertManager => "cert-manager",
-        _ => "external-secrets",
-    };
+pub(super) async fn is_the_ring_of(system: &System) {
+    let name = "cert-manager";
     let (client, kubeconfig) = (system.control_plane().client(), system.control_plane().kubeconfig_path());
     apply(&client, &parse(&DEPLOYMENT.replace("NAME", name)).unwrap()).await.unwrap();
     let (code, text) = ringside(&kubeconfig, &["ring", "init", &format!("default/{name}")]).await;

@@ -9,7 +9,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::{ApiResource, GroupVersionKind},
 };
-use ringside_e2e::{eventually::eventually, manifests, system::NAMESPACE, toolchain::Operator};
+use ringside_e2e::{eventually::eventually, manifests, system::NAMESPACE};
 use serde_json::{Value, json};
 
 /// Requests in flight while all objects are created or changed.
@@ -26,18 +26,9 @@ metadata: {name: self-signed, namespace: default}
 spec: {selfSigned: {}}
 ";
 
-/// What needs no service outside.
-const STORE: &str = "
-apiVersion: external-secrets.io/v1
-kind: SecretStore
-metadata: {name: fake, namespace: default}
-spec: {provider: {fake: {data: [{key: /value, value: hidden}]}}}
-";
-
 /// The objects of one controller.
 #[derive(Clone)]
 pub(super) struct Objects {
-    operator: Operator,
     client: Client,
     roots: Api<DynamicObject>,
 }
@@ -48,16 +39,12 @@ fn content(change: usize) -> String {
 }
 
 impl Objects {
-    /// Of this controller; with what all objects name.
-    pub(super) async fn of(operator: Operator, client: Client) -> Self {
-        let (group, kind, plural, named) = match operator {
-            Operator::CertManager => ("cert-manager.io", "Certificate", "certificates", ISSUER),
-            _ => ("external-secrets.io", "ExternalSecret", "externalsecrets", STORE),
-        };
-        manifests::apply(&client, &manifests::parse(named).unwrap()).await.unwrap();
-        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
-        let roots = Api::namespaced_with(client.clone(), NAMESPACE, &resource);
-        Self { operator, client, roots }
+    /// Of cert-manager; with what all objects name.
+    pub(super) async fn of(client: Client) -> Self {
+        manifests::apply(&client, &manifests::parse(ISSUER).unwrap()).await.unwrap();
+        let kind = GroupVersionKind::gvk("cert-manager.io", "v1", "Certificate");
+        let roots = Api::namespaced_with(client.clone(), NAMESPACE, &ApiResource::from_gvk(&kind));
+        Self { client, roots }
     }
 
     pub(super) fn name(index: usize) -> String {
@@ -65,41 +52,27 @@ impl Objects {
     }
 
     /// The Secret of an object.
-    fn secret(&self, index: usize) -> String {
-        let name = Self::name(index);
-        if self.operator == Operator::CertManager { format!("{name}-tls") } else { name }
+    fn secret(index: usize) -> String {
+        format!("{}-tls", Self::name(index))
     }
 
-    fn spec(&self, index: usize, change: usize) -> Value {
-        let (secret, content) = (self.secret(index), content(change));
-        match self.operator {
-            Operator::CertManager => json!({
-                "secretName": secret,
-                "dnsNames": [content],
-                "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
-                "issuerRef": {"name": "self-signed", "kind": "Issuer"},
-            }),
-            _ => json!({
-                "refreshInterval": "1h",
-                "secretStoreRef": {"name": "fake", "kind": "SecretStore"},
-                "target": {"name": secret, "template": {"engineVersion": "v2", "data": {"content": content}}},
-                "data": [{"secretKey": "value", "remoteRef": {"key": "/value"}}],
-            }),
-        }
+    fn spec(index: usize, change: usize) -> Value {
+        json!({
+            "secretName": Self::secret(index),
+            "dnsNames": [content(change)],
+            "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
+            "issuerRef": {"name": "self-signed", "kind": "Issuer"},
+        })
     }
 
     /// Creates objects.
     pub(super) async fn create(&self, which: Range<usize>) {
         let create = |index| async move {
-            let types = match self.operator {
-                Operator::CertManager => ("cert-manager.io/v1", "Certificate"),
-                _ => ("external-secrets.io/v1", "ExternalSecret"),
-            };
             let object = json!({
-                "apiVersion": types.0,
-                "kind": types.1,
+                "apiVersion": "cert-manager.io/v1",
+                "kind": "Certificate",
                 "metadata": {"name": Self::name(index)},
-                "spec": self.spec(index, 0),
+                "spec": Self::spec(index, 0),
             });
             let object: DynamicObject = serde_json::from_value(object).unwrap();
             self.roots.create(&PostParams::default(), &object).await
@@ -110,7 +83,7 @@ impl Objects {
 
     /// Changes an object, to its change of this number.
     pub(super) async fn change(&self, index: usize, change: usize) {
-        let patch = json!({"spec": self.spec(index, change)});
+        let patch = json!({"spec": Self::spec(index, change)});
         self.roots.patch(&Self::name(index), &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
     }
 
@@ -141,32 +114,12 @@ impl Objects {
         let roots: BTreeMap<_, _> = roots.into_iter().map(|root| (root.name_any(), root)).collect();
         let secrets = secrets.list(&ListParams::default()).await?.items;
         let secrets: BTreeMap<_, _> = secrets.into_iter().map(|secret| (secret.name_any(), secret)).collect();
-        let is_final = |index: usize, change: usize| {
-            let (root, secret) = (roots.get(&Self::name(index)), secrets.get(&self.secret(index)));
-            root.zip(secret).is_some_and(|(root, secret)| self.is_final(root, secret, &content(change)))
+        let is_done = |index: usize, change: usize| {
+            let (root, secret) = (roots.get(&Self::name(index)), secrets.get(&Self::secret(index)));
+            root.zip(secret).is_some_and(|(root, secret)| is_final(root, secret, &content(change)))
         };
-        let late = changes.iter().enumerate().filter(|(index, change)| !is_final(*index, **change));
+        let late = changes.iter().enumerate().filter(|(index, change)| !is_done(*index, **change));
         Ok(late.map(|(index, _)| Self::name(index)).collect())
-    }
-
-    fn is_final(&self, root: &DynamicObject, secret: &Secret, content: &str) -> bool {
-        let status = &root.data["status"];
-        let ready = status["conditions"].as_array().and_then(|all| all.iter().find(|one| one["type"] == "Ready"));
-        let is_ready = ready.is_some_and(|ready| ready["status"] == "True");
-        match self.operator {
-            Operator::CertManager => {
-                let observed = ready.and_then(|ready| ready["observedGeneration"].as_i64());
-                let names = secret.annotations().get("cert-manager.io/alt-names");
-                is_ready
-                    && observed == root.metadata.generation
-                    && status["nextPrivateKeySecretName"].is_null()
-                    && names.is_some_and(|names| names == content)
-            }
-            _ => {
-                let held = secret.data.as_ref().and_then(|data| data.get("content"));
-                is_ready && held.is_some_and(|held| held.0 == content.as_bytes())
-            }
-        }
     }
 
     /// Deletes the first of them, and waits until they are gone.
@@ -182,4 +135,16 @@ impl Objects {
         });
         gone.await.unwrap();
     }
+}
+
+/// Whether a Certificate is issued as it is, and its Secret has that.
+fn is_final(root: &DynamicObject, secret: &Secret, content: &str) -> bool {
+    let status = &root.data["status"];
+    let ready = status["conditions"].as_array().and_then(|all| all.iter().find(|one| one["type"] == "Ready"));
+    let observed = ready.and_then(|ready| ready["observedGeneration"].as_i64());
+    let names = secret.annotations().get("cert-manager.io/alt-names");
+    ready.is_some_and(|ready| ready["status"] == "True")
+        && observed == root.metadata.generation
+        && status["nextPrivateKeySecretName"].is_null()
+        && names.is_some_and(|names| names == content)
 }
