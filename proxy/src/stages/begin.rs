@@ -24,7 +24,7 @@ use tower::{Service, ServiceExt, util::Oneshot};
 use super::{
     Next,
     narrow::with_query,
-    resume::{collection, of_question},
+    resume::{collection, going_on, of_question, selected},
 };
 use crate::{
     body::{Body, BodyError, BoxError, empty},
@@ -130,12 +130,7 @@ impl<S: Next> Watch<S> {
             _ => return None,
         };
         let query = Query::parse(request.uri().query().unwrap_or_default()).ok()?;
-        let named = info.resource.as_ref()?.name.as_ref().map(|name| format!("metadata.name={name}"));
-        let mut selects = Query::default();
-        selects.set("labelSelector", query.first("labelSelector")?);
-        if let Some(fields) = named.as_deref().or_else(|| query.first("fieldSelector")) {
-            selects.set("fieldSelector", fields);
-        }
+        let selects = selected(&info, &query)?;
         let mut asked = Request::new(()).into_parts().0;
         asked.uri = request.uri().clone();
         asked.headers = request.headers().clone();
@@ -205,11 +200,8 @@ impl<S: Next> Watch<S> {
 
     /// Asks for what happens from there on.
     fn going_on(&self, version: &str) -> Result<Oneshot<S, Request<Body>>, Refusal> {
-        let mut query = Query::parse(self.asked.uri.query().unwrap_or_default()).unwrap_or_default();
-        query.remove(&["sendInitialEvents", "resourceVersionMatch"]);
-        query.set("resourceVersion", version);
         let mut request = Request::new(empty());
-        *request.uri_mut() = with_query(&self.asked.uri, &query.to_string())?;
+        *request.uri_mut() = going_on(&self.asked.uri, version).ok_or(Refusal::NotAShard)?;
         *request.headers_mut() = self.asked.headers.clone();
         *request.extensions_mut() = self.asked.extensions.clone();
         Ok(self.next.clone().oneshot(request))

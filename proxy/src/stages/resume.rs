@@ -18,7 +18,11 @@ use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 use serde::Deserialize;
 use tower::{Service, ServiceExt};
 
-use super::{Next, admit::Admitted, narrow::start_of_watch};
+use super::{
+    Next,
+    admit::Admitted,
+    narrow::{start_of_watch, with_query},
+};
 use crate::{
     body::{Body, empty},
     budget::Budget,
@@ -138,6 +142,25 @@ fn question(resource: &Resource, query: &Query) -> Option<Uri> {
     let query = Query::default().with("fieldSelector", fields);
     let path = collection(&resource.kind, &resource.version, resource.namespace.as_deref());
     format!("{path}?{query}&limit=1").parse().ok()
+}
+
+/// What a list selects that shows what a watch does, which is narrowed to the shard.
+pub(super) fn selected(info: &RequestInfo, narrowed: &Query) -> Option<Query> {
+    let named = info.resource.as_ref()?.name.as_ref().map(|name| format!("metadata.name={name}"));
+    let mut query = Query::default();
+    query.set("labelSelector", narrowed.first("labelSelector")?);
+    if let Some(fields) = named.as_deref().or_else(|| narrowed.first("fieldSelector")) {
+        query.set("fieldSelector", fields);
+    }
+    Some(query)
+}
+
+/// What a watch is asked for by that goes on from there.
+pub(super) fn going_on(uri: &Uri, from: &str) -> Option<Uri> {
+    let mut query = Query::parse(uri.query().unwrap_or_default()).ok()?;
+    query.remove(&["sendInitialEvents", "resourceVersionMatch"]);
+    query.set("resourceVersion", from);
+    with_query(uri, &query.to_string()).ok()
 }
 
 /// The path of a resource's objects.

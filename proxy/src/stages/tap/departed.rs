@@ -27,7 +27,7 @@ use crate::{
     stages::{
         Next,
         narrow::with_query,
-        resume::{collection, of_question},
+        resume::{collection, of_question, selected},
     },
     views::Scope,
 };
@@ -163,12 +163,7 @@ impl Looks {
     pub(super) fn of(request: &Request<()>, scope: &Arc<Scope>, in_json: bool) -> Option<Self> {
         let info = request.extensions().get::<RequestInfo>()?.clone();
         let narrowed = Query::parse(request.uri().query().unwrap_or_default()).ok()?;
-        let named = info.resource.as_ref()?.name.as_ref().map(|name| format!("metadata.name={name}"));
-        let mut query = Query::default();
-        query.set("labelSelector", narrowed.first("labelSelector")?);
-        if let Some(fields) = named.as_deref().or_else(|| narrowed.first("fieldSelector")) {
-            query.set("fieldSelector", fields);
-        }
+        let query = selected(&info, &narrowed)?;
         let mut asks = Request::new(());
         *asks.headers_mut() = of_question(request.headers());
         asks.extensions_mut().insert(RequestInfo { verb: Verb::List, upgrade: false, ..info });

@@ -18,7 +18,7 @@ use futures::{
     channel::mpsc::{Receiver, Sender, channel},
     future::{BoxFuture, MaybeDone, maybe_done},
 };
-use http::{Request, StatusCode, Uri, header};
+use http::{Request, StatusCode, header};
 use ringside_ring::ResourceVersion;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tower::ServiceExt;
@@ -28,8 +28,8 @@ use crate::{
     body::{Body, empty},
     budget::Budget,
     frames::{Deleted, Frames},
-    request::{Query, RequestInfo, representation::Form},
-    stages::{Next, admit::Admitted, narrow::with_query},
+    request::{RequestInfo, representation::Form},
+    stages::{Next, admit::Admitted, resume::going_on},
     views::Scope,
 };
 
@@ -181,7 +181,7 @@ impl Asking {
                 }
             }
             let mut request = self.asked.clone().map(|()| empty());
-            *request.uri_mut() = going_on(self.asked.uri(), &from)?;
+            *request.uri_mut() = going_on(self.asked.uri(), &from.to_string())?;
             let answer = next.clone().oneshot(request).await;
             is_old = answer.as_ref().is_ok_and(|answer| answer.status() == StatusCode::GONE);
             match answer {
@@ -193,12 +193,4 @@ impl Asking {
             }
         }
     }
-}
-
-/// What a watch is asked for by that goes on from there.
-fn going_on(uri: &Uri, from: &ResourceVersion) -> Option<Uri> {
-    let mut query = Query::parse(uri.query().unwrap_or_default()).ok()?;
-    query.remove(&["sendInitialEvents", "resourceVersionMatch"]);
-    query.set("resourceVersion", &from.to_string());
-    with_query(uri, &query.to_string()).ok()
 }
