@@ -13,7 +13,7 @@ use futures::{
     stream::{BoxStream, once},
 };
 use kube::{
-    Api, Client,
+    Api, Client, ResourceExt as _,
     runtime::{WatchStreamExt, watcher},
 };
 use ringside_ring::{
@@ -152,6 +152,7 @@ pub async fn follow(
         refused: None,
         last: Arc::default(),
         generation: 0,
+        uid: None,
     };
     loop {
         tokio::select! {
@@ -193,6 +194,8 @@ struct Follower {
     last: Arc<Policy>,
     /// The generation of the ring as last seen.
     generation: i64,
+    /// Its uid: one that is made again is another ring.
+    uid: Option<String>,
     /// Since when the API server refuses to show the ring, and why, while something is known.
     refused: Option<(Instant, String)>,
 }
@@ -205,8 +208,9 @@ impl Follower {
             Ok(watcher::Event::InitApply(ring) | watcher::Event::Apply(ring)) => {
                 self.listed = true;
                 self.generation = ring.metadata.generation.unwrap_or_default();
+                let is_the_same = std::mem::replace(&mut self.uid, ring.uid()) == ring.uid();
                 match ring.has_shards_in(&self.namespace) {
-                    true => self.learn(Policy::of(&ring)),
+                    true => self.learn(Policy::of(&ring), is_the_same),
                     // Its Lease makes no shard: objects with its name may be those of another one.
                     false => self.forget(self.is_outside(&ring)),
                 }
@@ -244,13 +248,17 @@ impl Follower {
         true
     }
 
-    fn learn(&mut self, policy: Policy) {
+    fn learn(&mut self, policy: Policy, is_the_same_ring: bool) {
         self.refused = None;
         let names = |resources: &BTreeSet<GroupResource>| resources.iter().map(ToString::to_string).collect::<Vec<_>>();
         let (resources, unlabelled) = (names(&policy.resources), names(&policy.unlabelled));
-        self.last = Arc::new(policy.after(&self.last));
-        let new = Knowledge::Known(self.last.clone());
-        if self.knowledge.send_if_modified(|known| std::mem::replace(known, new.clone()) != new) {
+        let policy = policy.after(&self.last);
+        // The ring's status changes every few seconds. What says the same keeps its `Arc`: by that the fence knows that what it
+        // has learned of objects still holds.
+        let is_known = matches!(&*self.knowledge.borrow(), Knowledge::Known(known) if **known == policy);
+        if !(is_known && is_the_same_ring) {
+            self.last = Arc::new(policy);
+            self.knowledge.send_replace(Knowledge::Known(self.last.clone()));
             tracing::info!(ring = %self.ring, ?resources, ?unlabelled, "read the ring's resources");
         }
         self.check.pass();
@@ -360,6 +368,7 @@ mod tests {
                 refused: None,
                 last: Arc::default(),
                 generation: 0,
+                uid: None,
             },
             health,
             receiver,
@@ -384,6 +393,34 @@ mod tests {
         follower.take(Ok(watcher::Event::Delete(ring("things"))));
         assert!(!knowledge.borrow().narrows(&things));
         assert_eq!(health.failures(Probe::Ready).len(), 1);
+    }
+
+    #[test]
+    fn counts_in_the_status_change_nothing_and_a_ring_that_was_unknown_is_learned_anew() {
+        let (mut follower, _health, knowledge) = follower();
+        let known = || match &*knowledge.borrow() {
+            Knowledge::Known(policy) => Arc::clone(policy),
+            Knowledge::Unknown(reason) => panic!("{reason}"),
+        };
+        follower.take(Ok(watcher::Event::Apply(ring("things"))));
+        let first = known();
+        let mut counted = ring("things");
+        counted.status.get_or_insert_default().available_shards = 7;
+        follower.take(Ok(watcher::Event::Apply(counted)));
+        assert!(
+            Arc::ptr_eq(&first, &known()),
+            "what the fence knows of objects is forgotten with the policy that it goes by"
+        );
+        let mut again = ring("things");
+        again.metadata.uid = Some("another".to_owned());
+        for event in [watcher::Event::Init, watcher::Event::InitApply(again), watcher::Event::InitDone] {
+            assert!(follower.take(Ok(event)));
+        }
+        let second = known();
+        assert!(!Arc::ptr_eq(&first, &second), "objects may have moved while there was no ring");
+        follower.take(Ok(watcher::Event::Delete(ring("things"))));
+        follower.take(Ok(watcher::Event::Apply(ring("things"))));
+        assert!(!Arc::ptr_eq(&second, &known()), "and so where its end was seen");
     }
 
     #[test]
