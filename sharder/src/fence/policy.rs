@@ -8,7 +8,7 @@ use k8s_openapi::{
     api::admissionregistration::v1::{
         AuditAnnotation, MatchCondition, MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy,
         ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec,
-        Validation, Variable,
+        Validation,
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
@@ -26,6 +26,9 @@ use crate::{
     snapshot::Snapshot,
 };
 
+// Names in braces stand for the expressions that [`Terms`] has; the others are filled in where they are used. The policy has no `variables`: before Kubernetes 1.36 an API server can
+// end where a policy that has them is compiled while another is evaluated (kubernetes/kubernetes#135757).
+
 /// What stands before the list of accounts in the condition on who asks.
 const WHO: &str = "request.userInfo.username in ";
 
@@ -37,51 +40,53 @@ const OLD: &str = "oldObject != null ? oldObject.?metadata.?labels[?'{key}'].orV
 /// A label of the object as it would be: there is none once it is deleted.
 const NEW: &str = "object != null ? object.?metadata.?labels[?'{key}'].orValue('') : ''";
 
+/// Whether objects of this resource go with others.
+const CONTROLLED: &str = "{resource} in {controlled}";
 /// Whether the object goes with another one. Of a resource that is a main one as well, that is what has an owner of the ring. While
 /// a kind is not served, an owner of that kind counts only where it controls the object.
-const CHILD: &str = "variables.resource in variables.controlled && (!(variables.resource in {either}) || {is-owned})";
+const CHILD: &str = "{resource} in {controlled} && (!({resource} in {either}) || {has-owner})";
 
 /// Only what is the shard's own, or nobody's.
-const OWN: &str = "variables.was == '' || variables.was == variables.pod";
-const OWN_MESSAGE: &str = "variables.pod == '' \
-    ? 'the object belongs to shard \"' + variables.was + '\" of {kind} \"{ring}\", and this token of a shard names no pod, so it may write to none that has an owner: use a token that is bound to the pod' \
-    : 'the object belongs to shard \"' + variables.was + '\" of {kind} \"{ring}\", and this is shard \"' + variables.pod + '\"'";
+const OWN: &str = "{was} == '' || {was} == {pod}";
+const OWN_MESSAGE: &str = "{pod} == '' \
+    ? 'the object belongs to shard \"' + {was} + '\" of {kind} \"{ring}\", and this token of a shard names no pod, so it may write to none that has an owner: use a token that is bound to the pod' \
+    : 'the object belongs to shard \"' + {was} + '\" of {kind} \"{ring}\", and this is shard \"' + {pod} + '\"'";
 /// What is created gets its shard from the webhook, which has run before. A main object may go to anybody; one that follows
 /// an owner goes to the shard that works on that owner, and nobody else creates it.
-const CREATED: &str = "request.operation != 'CREATE' || (variables.drain == '' \
-    && (variables.shard in ['', variables.pod] || !variables.child))";
+const CREATED: &str = "request.operation != 'CREATE' || ({drain} == '' \
+    && ({shard} in ['', {pod}] || !{child}))";
 const CREATED_MESSAGE: &str = "'a shard creates objects of {kind} \"{ring}\" without labels of the ring, or with its own name; \
-this one would belong to shard \"' + variables.shard + '\", and this is shard \"' + variables.pod + '\"'";
+this one would belong to shard \"' + {shard} + '\", and this is shard \"' + {pod} + '\"'";
 /// The labels stay as they are, but for an acknowledgement: the shard was asked to let go, and both labels go, by what
 /// acknowledges for it where the drain says that something does. The webhook names nobody in that write, as its choice can't
 /// be told from the shard's own: the sharder assigns the object after it. An object that follows its owner may come to the
 /// shard that writes it.
 const KEPT: &str = "request.operation != 'UPDATE' \
-    || (variables.shard == variables.was && variables.drain == variables.wasDrain) \
-    || (variables.drain == '' && variables.shard == '' && variables.wasDrain != '' \
-    && (variables.manager == '{acknowledger}' || !variables.wasDrain.matches('{graced}'))) \
-    || (variables.drain == '' && variables.was == '' && variables.shard == variables.pod && variables.child)";
+    || ({shard} == {was} && {drain} == {was-drain}) \
+    || ({drain} == '' && {shard} == '' && {was-drain} != '' \
+    && ({manager} == '{acknowledger}' || !{was-drain}.matches('{graced}'))) \
+    || ({drain} == '' && {was} == '' && {shard} == {pod} && {child})";
 const KEPT_MESSAGE: &str = "'a shard leaves the labels of {kind} \"{ring}\" as they are: it gives an object away only by \
 removing both of them after it was asked to'";
 
 /// The labels of a Binding become those of its Pod (`PodTopologyLabels`, from Kubernetes 1.35 on).
-const BOUND: &str = "request.operation != 'CREATE' || !(variables.resource == '/bindings' \
-    || (variables.resource == '/pods' && request.?subResource.orValue('') == 'binding')) \
-    || (variables.shard == '' && variables.drain == '')";
+const BOUND: &str = "request.operation != 'CREATE' || !({resource} == '/bindings' \
+    || ({resource} == '/pods' && request.?subResource.orValue('') == 'binding')) \
+    || ({shard} == '' && {drain} == '')";
 const BOUND_MESSAGE: &str =
-    "'a Binding with labels of {kind} \"{ring}\" would give its Pod to shard \"' + variables.shard + '\"'";
+    "'a Binding with labels of {kind} \"{ring}\" would give its Pod to shard \"' + {shard} + '\"'";
 
 /// What goes to an object without showing whose it is: noted in the audit log, as nobody can judge it here. Of what is created
 /// below an object (a binding, an eviction, a token) the API server shows that alone, and so it is with a binding that names
 /// its pod itself. What is created for an owner has no label where the webhook was not asked, or knows no shard. What does
 /// not apply to a request, such as a subresource, is missing from it.
 const UNSEEN: &str = "request.operation == 'CONNECT' || request.?subResource.orValue('') == 'scale' \
-    || (request.operation == 'CREATE' && (request.?subResource.orValue('') != '' || variables.resource == '/bindings' \
-    || (variables.resource in variables.controlled && variables.shard == '' \
+    || (request.operation == 'CREATE' && (request.?subResource.orValue('') != '' || {resource} == '/bindings' \
+    || ({resource} in {controlled} && {shard} == '' \
     && {is-owned}))) \
-    ? 'pod ' + variables.pod + ': ' + request.operation \
+    ? 'pod ' + {pod} + ': ' + request.operation \
     + (request.?subResource.orValue('') != '' ? ' ' + request.subResource : '') + ' of ' \
-    + variables.resource + ' ' + request.?namespace.orValue('') + '/' \
+    + {resource} + ' ' + request.?namespace.orValue('') + '/' \
     + (request.?name.orValue('') != '' ? request.name : object.?metadata.?name.orValue('')) : ''";
 
 /// The ring's policy when its shards use these accounts.
@@ -117,21 +122,11 @@ pub(super) fn accounts(policy: &DynamicObject) -> BTreeSet<String> {
 }
 
 fn spec(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> ValidatingAdmissionPolicySpec {
-    let (shard, drain) = (&snapshot.labels.shard, &snapshot.labels.drain);
-    let variable = |name: &str, expression: String| Variable { name: name.to_owned(), expression };
-    let label = |template: &str, key: &str| template.replace("{key}", key);
-    let controlled: BTreeSet<_> =
-        snapshot.spec.resources.iter().flat_map(|main| &main.controlled_resources).map(cel_name).collect();
-    let main: BTreeSet<_> = snapshot.named.iter().filter(|name| snapshot.spec.is_main(name)).map(cel_name).collect();
-    let text = |template: &str| {
-        let named =
-            template.replace("{kind}", snapshot.ring.kind().names().kind).replace("{ring}", snapshot.ring.name());
-        named.replace("{acknowledger}", ACKNOWLEDGER).replace("{graced}", CARRIES_GRACE)
-    };
+    let terms = Terms::of(snapshot);
     let rule = |expression: &str, message: &str| Validation {
-        expression: text(expression),
+        expression: terms.fill_in(expression),
         message: None,
-        message_expression: Some(text(message)),
+        message_expression: Some(terms.fill_in(message)),
         reason: Some("Forbidden".to_owned()),
     };
     ValidatingAdmissionPolicySpec {
@@ -147,18 +142,7 @@ fn spec(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> ValidatingAdmission
             resource_rules: Some(rules(&snapshot.named)),
             exclude_resource_rules: None,
         }),
-        variables: Some(vec![
-            variable("pod", POD.replace("{pod-name}", POD_NAME)),
-            variable("was", label(OLD, shard)),
-            variable("wasDrain", label(OLD, drain)),
-            variable("shard", label(NEW, shard)),
-            variable("drain", label(NEW, drain)),
-            variable("resource", RESOURCE.to_owned()),
-            // A list of strings in JSON is one in CEL.
-            variable("controlled", json!(controlled).to_string()),
-            variable("child", child(snapshot, &controlled.intersection(&main).collect())),
-            variable("manager", MANAGER.to_owned()),
-        ]),
+        variables: None,
         validations: Some(vec![
             rule(OWN, OWN_MESSAGE),
             rule(CREATED, CREATED_MESSAGE),
@@ -168,9 +152,45 @@ fn spec(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> ValidatingAdmission
         failure_policy: Some("Fail".to_owned()),
         audit_annotations: Some(vec![AuditAnnotation {
             key: "unseen".to_owned(),
-            value_expression: UNSEEN.replace("{is-owned}", &is_owned()),
+            value_expression: terms.fill_in(&UNSEEN.replace("{is-owned}", &is_owned())),
         }]),
         param_kind: None,
+    }
+}
+
+/// What the names in braces stand for.
+struct Terms(Vec<(&'static str, String)>);
+
+impl Terms {
+    fn of(snapshot: &Snapshot) -> Self {
+        let (shard, drain) = (&snapshot.labels.shard, &snapshot.labels.drain);
+        let label = |template: &str, key: &str| format!("({})", template.replace("{key}", key));
+        let controlled: BTreeSet<_> =
+            snapshot.spec.resources.iter().flat_map(|main| &main.controlled_resources).map(cel_name).collect();
+        let main: BTreeSet<_> =
+            snapshot.named.iter().filter(|name| snapshot.spec.is_main(name)).map(cel_name).collect();
+        Self(vec![
+            // First, as it has others in it.
+            ("{child}", format!("({})", child(snapshot, &controlled.intersection(&main).collect()))),
+            ("{pod}", format!("({})", POD.replace("{pod-name}", POD_NAME))),
+            ("{was}", label(OLD, shard)),
+            ("{was-drain}", label(OLD, drain)),
+            ("{shard}", label(NEW, shard)),
+            ("{drain}", label(NEW, drain)),
+            ("{resource}", format!("({RESOURCE})")),
+            // A list of strings in JSON is one in CEL.
+            ("{controlled}", json!(controlled).to_string()),
+            ("{manager}", format!("({MANAGER})")),
+            ("{kind}", snapshot.ring.kind().names().kind.to_owned()),
+            ("{ring}", snapshot.ring.name().to_owned()),
+            ("{acknowledger}", ACKNOWLEDGER.to_owned()),
+            // Last, as it has braces of its own.
+            ("{graced}", CARRIES_GRACE.to_owned()),
+        ])
+    }
+
+    fn fill_in(&self, template: &str) -> String {
+        self.0.iter().fold(template.to_owned(), |text, (name, expression)| text.replace(name, expression))
     }
 }
 
@@ -178,10 +198,10 @@ fn spec(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> ValidatingAdmission
 /// says nothing of kinds, and stays the same while one is not served.
 fn child(snapshot: &Snapshot, either: &BTreeSet<&String>) -> String {
     if either.is_empty() {
-        return "variables.resource in variables.controlled".to_owned();
+        return CONTROLLED.to_owned();
     }
-    let is_owned = has_owner(snapshot, &of_groups(snapshot));
-    CHILD.replace("{either}", &json!(either).to_string()).replace("{is-owned}", &is_owned)
+    let has_owner = has_owner(snapshot, &of_groups(snapshot));
+    CHILD.replace("{either}", &json!(either).to_string()).replace("{has-owner}", &has_owner)
 }
 
 /// Whether an `owner` is of a group of the ring. By what the spec says alone: that is known also while a resource is not served.
@@ -248,10 +268,13 @@ mod tests {
         assert_eq!(rules.len(), 1);
         let resources = ["configmaps", "configmaps/*", "secrets", "secrets/*"].map(str::to_owned);
         assert_eq!(rules[0].resources.as_deref(), Some(&resources[..]));
-        let variables = spec.variables.unwrap();
-        assert!(variables[1].expression.contains("shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example"));
-        let expressions: Vec<_> = spec.validations.unwrap().into_iter().map(|rule| rule.expression).collect();
-        assert_eq!(variables[6].expression, r#"["/secrets"]"#);
+        assert_eq!(spec.variables, None, "they can end an API server before Kubernetes 1.36");
+        let rules = spec.validations.unwrap().into_iter();
+        let mut expressions: Vec<_> =
+            rules.flat_map(|rule| [Some(rule.expression), rule.message_expression]).flatten().collect();
+        expressions.extend(spec.audit_annotations.unwrap().into_iter().map(|it| it.value_expression));
+        assert!(expressions[0].contains("shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example"));
+        assert!(expressions[2].contains(r#" in ["/secrets"]"#));
         // What is left of braces counts repetitions.
         let mut braces = expressions.iter().flat_map(|expression| expression.split('{').skip(1));
         assert!(braces.all(|rest| rest.starts_with(|it: char| it.is_ascii_digit())), "{expressions:?}");
