@@ -108,8 +108,11 @@ impl Run {
         };
         let index = self.injected.len();
         let hit = begun.map_err(|error| format!("{error:#}"));
-        if let (true, Ok(hindered)) = (fault.has_others_beside(), &hit) {
-            self.under_way.push(UnderWay { index, ends: Instant::now() + fault.lasts, hindered: *hindered });
+        // What began in part has to end too, at once.
+        let lasts = if hit.is_ok() { fault.lasts } else { Duration::ZERO };
+        if fault.has_others_beside() {
+            let hindered = hit.as_ref().copied().unwrap_or_default();
+            self.under_way.push(UnderWay { index, ends: Instant::now() + lasts, hindered });
         }
         self.injected.push(Injected { at, until: self.system.monitor().now(), fault: fault.clone(), hit });
     }
@@ -170,7 +173,9 @@ impl Run {
             let hit = faults::end(self, &fault, hindered).await.map_err(|error| format!("{error:#}"));
             let until = self.system.monitor().now();
             let injected = &mut self.injected[index];
-            (injected.hit, injected.until) = (hit, until);
+            injected.until = until;
+            // The first fault says more than what followed from it.
+            injected.hit = std::mem::replace(&mut injected.hit, Ok(0)).and(hit);
         }
         Ok(())
     }

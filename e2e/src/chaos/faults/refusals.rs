@@ -19,6 +19,7 @@ use crate::{
         run::Run,
         schedule::{Fault, Kind},
     },
+    eventually::eventually,
     system::NAMESPACE,
 };
 
@@ -56,13 +57,24 @@ pub(super) async fn of_acknowledgements(run: &mut Run, shard: &str) -> Result<us
     Ok(1)
 }
 
-/// Ends the refusals.
-pub(super) async fn end(run: &mut Run, fault: &Fault) -> Result<()> {
+/// Ends the refusals, also of one that began in part. What stays would refuse to the end of the run.
+pub(super) async fn end(run: &Run, fault: &Fault) -> Result<()> {
     let (client, name) = (run.client.clone(), name(fault.kind, fault.shard.as_deref()));
-    let gone = DeleteParams::default();
-    Api::<ValidatingAdmissionPolicyBinding>::all(client.clone()).delete(&name, &gone).await?;
-    Api::<ValidatingAdmissionPolicy>::all(client).delete(&name, &gone).await?;
-    Ok(())
+    let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(client.clone());
+    let policies = Api::<ValidatingAdmissionPolicy>::all(client);
+    let gone = eventually("the policy is gone", KNOWN, || async {
+        delete(&bindings, &name).await?;
+        delete(&policies, &name).await
+    });
+    Ok(gone.await?)
+}
+
+async fn delete<K: Clone + DeserializeOwned + std::fmt::Debug>(api: &Api<K>, name: &str) -> Result<(), String> {
+    match api.delete(name, &DeleteParams::default()).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 fn name(kind: Kind, shard: Option<&str>) -> String {
