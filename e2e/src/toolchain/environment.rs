@@ -25,6 +25,8 @@ pub struct Environment {
     pub kubebuilder_assets: Option<PathBuf>,
     /// The minor version of Kubernetes to run on, such as `1.31`: `RINGSIDE_KUBERNETES`, or what the process [chose](choose).
     pub kubernetes: Option<String>,
+    /// The minor version of nodes, where they are behind the control plane: `RINGSIDE_NODES`.
+    pub nodes: Option<String>,
     /// The folder where `.ci/images` left the images of proxy and sharder: `RINGSIDE_IMAGES`.
     pub images: Option<PathBuf>,
     /// The search path for programs.
@@ -45,6 +47,7 @@ impl Environment {
         Self {
             kubebuilder_assets: folder("KUBEBUILDER_ASSETS"),
             kubernetes: CHOSEN.get().cloned().or_else(|| env::var(VARIABLE).ok()).filter(|named| !named.is_empty()),
+            nodes: env::var("RINGSIDE_NODES").ok().filter(|named| !named.is_empty()),
             images: folder("RINGSIDE_IMAGES"),
             path: env::var_os("PATH").unwrap_or_default(),
             cargo: env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from),
@@ -111,6 +114,7 @@ mod tests {
             of_package: Vec::new(),
             kubebuilder_assets: Some(first.path().to_owned()),
             kubernetes: None,
+            nodes: None,
             images: None,
             path: env::join_paths([first.path(), second.path()]).unwrap(),
             cargo: "cargo".into(),

@@ -153,9 +153,15 @@ pub(super) fn source(environment: &Environment, folder: &Path, module: &str) -> 
     go::source(&go(environment, module)?, folder, module)
 }
 
-/// Finds or builds the programs of a node, in the same way.
+/// Finds or builds the programs of a node, in the same way. The scheduler is always of the control plane's version.
 pub fn node(environment: &Environment) -> anyhow::Result<NodePrograms> {
-    let [kubelet, kube_scheduler, kube_proxy] = provide(environment, [&KUBELET, &KUBE_SCHEDULER, &KUBE_PROXY])?;
+    let Some(older) = &environment.nodes else {
+        let [kubelet, kube_scheduler, kube_proxy] = provide(environment, [&KUBELET, &KUBE_SCHEDULER, &KUBE_PROXY])?;
+        return Ok(NodePrograms { kubelet, kube_scheduler, kube_proxy });
+    };
+    let of_nodes = Environment { kubernetes: Some(older.clone()), kubebuilder_assets: None, ..environment.clone() };
+    let [kubelet, kube_proxy] = provide(&of_nodes, [&KUBELET, &KUBE_PROXY]).context("RINGSIDE_NODES")?;
+    let [kube_scheduler] = provide(environment, [&KUBE_SCHEDULER])?;
     Ok(NodePrograms { kubelet, kube_scheduler, kube_proxy })
 }
 
@@ -422,6 +428,7 @@ mod tests {
             path: path.into(),
             cargo: "cargo".into(),
             kubernetes: None,
+            nodes: None,
             // Nothing was built.
             target: path.to_owned(),
         }
