@@ -1,7 +1,11 @@
 //! Measurements: what each of them, a program under `src/bin`, needs to tell its result.
 
+mod aims;
 pub mod names;
+mod processes;
+pub mod scale;
 pub mod sharder;
 mod table;
 
+pub use aims::Aims;
 pub use table::Table;

@@ -1,6 +1,5 @@
 //! What a ring of many objects costs a sharder, on a real control plane.
 
-mod aims;
 mod bare;
 mod fenced;
 mod figures;
@@ -17,7 +16,6 @@ mod running;
 mod upstream;
 
 pub use self::{
-    aims::Aims,
     bare::{Bare, CONNECTIONS},
     fenced::leave_fenced,
     figures::against_figures,

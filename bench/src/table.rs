@@ -30,9 +30,7 @@ impl Table {
     #[allow(clippy::print_stdout, reason = "what was measured is what the program is for")]
     pub fn tell(&self) -> io::Result<()> {
         print!("{}", self.text());
-        let folder =
-            PathBuf::from(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into())).join("bench");
-        fs::create_dir_all(&folder)?;
+        let folder = folder()?;
         let rows: Vec<Value> = self.rows.iter().map(|row| self.object(row)).collect();
         fs::write(
             folder.join(self.name).with_extension("json"),
@@ -62,6 +60,14 @@ impl Table {
         };
         lines.iter().map(line).collect()
     }
+}
+
+/// The folder of what was measured, `target/bench`; made where it is not there.
+pub(crate) fn folder() -> io::Result<PathBuf> {
+    let target = PathBuf::from(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()));
+    let folder = target.join("bench");
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
 }
 
 fn cell(value: &Value) -> String {

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use ringside_bench::sharder::{Aims, Make, Plan, Shape, join_beside_refused, measure, report};
+use ringside_bench::{
+    Aims,
+    sharder::{Make, Plan, Shape, join_beside_refused, measure, report},
+};
 
 #[tokio::test]
 #[ignore = "left to --include-ignored: more than a minute, most of it until a shard that died is noticed"]
@@ -23,6 +26,6 @@ async fn a_small_run_measures_every_phase() {
     assert_eq!(measured.joined.moves.drained.len(), measured.joined.moves.count);
     assert_eq!((measured.left.moves.count, measured.left.moves.drained.len()), (measured.joined.moves.count, 0));
     assert!(join_beside_refused(&mut ground, 20).await.unwrap().moves.count > 0);
-    let mut aims = Aims::default();
+    let mut aims = Aims::new("small_run");
     report(&mut aims, "", &measured);
 }

@@ -7,9 +7,12 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::Parser;
-use ringside_bench::sharder::{
-    Aims, Make, Measured, Plan, Shape, Upstream, against_figures, beside, change_leader, changed_leader,
-    join_beside_refused, lead_large, leave_fenced, led_large, measure, report, say,
+use ringside_bench::{
+    Aims,
+    sharder::{
+        Make, Measured, Plan, Shape, Upstream, against_figures, beside, change_leader, changed_leader,
+        join_beside_refused, lead_large, leave_fenced, led_large, measure, report, say,
+    },
 };
 use ringside_e2e::checker::percentile;
 
@@ -54,7 +57,7 @@ async fn main() -> anyhow::Result<()> {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     say(format_args!("the machine's load is {}: above 1 the figures say less", load.trim()));
     let upstream = arguments.upstream.as_deref().map(Upstream::build).transpose()?;
-    let mut aims = Aims::default();
+    let mut aims = Aims::new("sharder");
     for round in 1..=arguments.rounds {
         let run = if arguments.rounds > 1 { format!("{round}. ") } else { String::new() };
         let ours = ours(&mut aims, &run, &arguments).await;

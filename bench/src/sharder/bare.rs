@@ -18,7 +18,8 @@ use ringside_e2e::{
 };
 use serde_json::json;
 
-use super::{meter::cpu_time, objects::root};
+use super::objects::root;
+use crate::processes::cpu_time;
 
 /// How many connections write at once.
 pub const CONNECTIONS: usize = 32;

@@ -1,6 +1,7 @@
 //! What upstream's sharder took in an earlier measurement, for a run without it.
 
-use super::{aims::Aims, ground::Outcome, measure::Measured, report::each};
+use super::{ground::Outcome, measure::Measured, report::each};
+use crate::Aims;
 
 /// A phase of upstream at f1d25b3 (2026-06, after 0.13), 3,000 x (1 + 1) on two cores, client-side limits lifted.
 struct Figures {

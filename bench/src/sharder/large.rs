@@ -18,11 +18,11 @@ use ringside_ring::ShardName;
 use self::{stand_in::StandIn, synthetic::Synthetic};
 use super::{
     leader::{COUNTED, until},
-    meter::cpu_time,
     objects::Shape,
     running::{Make, Running},
     say,
 };
+use crate::processes::cpu_time;
 
 const CHILDREN: usize = 2;
 const SHARDS: usize = 3;

@@ -1,12 +1,14 @@
 //! What a phase costs the sharder, and the control plane beside it.
 
-use std::{collections::HashMap, fs, process::Command, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use ringside_e2e::{control_plane::ControlPlane, process::memory};
 use tokio_util::task::AbortOnDropHandle;
+
+use crate::processes::{cpu_time, traffic};
 
 /// How often processor time and memory are looked at.
 const SAMPLE: Duration = Duration::from_millis(250);
@@ -114,31 +116,6 @@ fn look(processes: [u32; 3]) -> anyhow::Result<Sample> {
     }
     let (resident, own) = (memory(processes[0], "VmRSS")?, memory(processes[0], "RssAnon")?);
     Ok(Sample { at: Timestamp::now(), used, bytes: 0, resident, own })
-}
-
-/// Bytes that were acknowledged and received on each connection of a process, as the kernel counts them.
-fn traffic(process: u32) -> Option<Vec<(String, u64)>> {
-    let output = Command::new("ss").args(["-tinpHO", "state", "established"]).output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    let owner = format!("pid={process},");
-    let field = |line: &str, name: &str| {
-        line.split_whitespace().find_map(|word| word.strip_prefix(name)?.parse::<u64>().ok()).unwrap_or(0)
-    };
-    let of_line = |line: &str| {
-        // Receive queue, send queue, own address.
-        let address = line.split_whitespace().nth(2)?.to_owned();
-        Some((address, field(line, "bytes_acked:") + field(line, "bytes_received:")))
-    };
-    Some(text.lines().filter(|line| line.contains(&owner)).filter_map(of_line).collect())
-}
-
-/// What a process used of the processors since it began, in user and in kernel mode.
-pub(super) fn cpu_time(process: u32) -> anyhow::Result<Duration> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The name before it is in parentheses, and may have anything in it. (proc_pid_stat(5): utime is the 14th field.)
-    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
-    let ticks: u64 = fields.map(str::parse::<u64>).sum::<Result<_, _>>()?;
-    Ok(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
 }
 
 #[cfg(test)]

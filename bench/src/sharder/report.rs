@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use ringside_e2e::checker::percentile;
 
-use super::{
-    aims::Aims, ground::Outcome, large::Led, leader::LeaderChange, measure::Measured, moves::Moves, objects::Shape,
-};
+use super::{ground::Outcome, large::Led, leader::LeaderChange, measure::Measured, moves::Moves, objects::Shape};
+use crate::Aims;
 
 const MEGABYTE: f64 = 1e6;
 /// Lists a move, at most.

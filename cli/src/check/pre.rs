@@ -39,7 +39,7 @@ const CREATED: [(&str, &str, Option<&str>); 6] = [
 ];
 
 /// The minor versions of Kubernetes 1 that the live tests were run on, as the page `platforms` has it.
-pub const TESTED: [u32; 3] = [30, 33, 37];
+pub const TESTED: [u32; 6] = [30, 33, 34, 35, 36, 37];
 
 /// What is known of a cluster.
 #[derive(Clone, Debug, Default)]

@@ -59,6 +59,11 @@ impl Lone {
         self.identity.pod()
     }
 
+    /// Its process.
+    pub(super) fn process(&self) -> &Process {
+        &self.operator
+    }
+
     /// Fails when it has ended.
     pub(super) fn check(&self) -> Result<(), SystemError> {
         Ok(self.operator.check_running()?)

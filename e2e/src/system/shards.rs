@@ -6,6 +6,7 @@ use anyhow::Context as _;
 
 use super::{Lone, Shard, System, SystemError};
 use crate::{
+    process::Process,
     relay::Relay,
     toolchain::{self, Operator, built},
 };
@@ -75,6 +76,11 @@ impl System {
     /// The shards that run behind a proxy.
     pub fn shards(&self) -> impl Iterator<Item = &Shard> {
         self.shards.iter()
+    }
+
+    /// The operators that run, with a proxy or without one.
+    pub fn operators(&self) -> impl Iterator<Item = &Process> {
+        self.lone.iter().map(Lone::process).chain(self.shards.iter().map(Shard::operator))
     }
 
     /// The names of all shards that run.

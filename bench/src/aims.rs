@@ -10,13 +10,13 @@ pub struct Aims {
     failed: Vec<String>,
 }
 
-impl Default for Aims {
-    fn default() -> Self {
-        Self { table: Table::new("sharder", &["what", "measured", "aim", "verdict"]), failed: Vec::new() }
-    }
-}
-
 impl Aims {
+    /// None yet; `name` is that of the program.
+    #[must_use]
+    pub fn new(name: &'static str) -> Self {
+        Self { table: Table::new(name, &["what", "measured", "aim", "verdict"]), failed: Vec::new() }
+    }
+
     /// A figure without an aim.
     pub fn told(&mut self, what: &str, value: f64, unit: &str) {
         self.row(what, &shown(value, unit), "", "");
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_missed_aim_is_no_error_and_what_failed_is() {
-        let mut aims = Aims::default();
+        let mut aims = Aims::new("x");
         aims.at_most("writes", 5.0, 4.0, "");
         assert_eq!(
             (shown(0.0123, "s"), shown(44.83, "s"), shown(712.4, "")),

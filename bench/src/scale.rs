@@ -1,0 +1,27 @@
+//! How many changes a second a controller carries, by how many replicas share them; and what its users feel while replicas
+//! come and go.
+//!
+//! A reconcile costs time, most of which is waited for, as with a controller that calls other services. So the replicas are the
+//! bound, and not this machine.
+
+mod arrangement;
+mod capacity;
+mod changes;
+mod latency;
+mod load;
+mod plot;
+mod report;
+mod usage;
+
+pub use self::{
+    arrangement::{GRACE, Running, Shape},
+    capacity::{Limit, find},
+    changes::{Course, Event, Felt, go_through},
+    report::{capacity, changes},
+};
+
+/// Says on stderr what is being done: a run takes long.
+#[allow(clippy::print_stderr, reason = "progress, beside what was measured")]
+pub fn say(what: std::fmt::Arguments<'_>) {
+    eprintln!("bench-scale: {what}");
+}
