@@ -143,17 +143,7 @@ pub async fn follow(
     shutdown: Shutdown,
 ) -> Result<(), Infallible> {
     let mut events = events(client.clone(), &ring, Duration::ZERO);
-    let mut follower = Follower {
-        ring,
-        namespace,
-        knowledge,
-        check,
-        listed: false,
-        refused: None,
-        last: Arc::default(),
-        generation: 0,
-        uid: None,
-    };
+    let mut follower = Follower::new(ring, namespace, knowledge, check);
     loop {
         tokio::select! {
             () = shutdown.wait() => return Ok(()),
@@ -201,6 +191,21 @@ struct Follower {
 }
 
 impl Follower {
+    /// One that has seen nothing yet.
+    fn new(ring: RingName, namespace: String, knowledge: watch::Sender<Knowledge>, check: Check) -> Self {
+        Self {
+            ring,
+            namespace,
+            knowledge,
+            check,
+            listed: false,
+            last: Arc::default(),
+            generation: 0,
+            uid: None,
+            refused: None,
+        }
+    }
+
     /// Returns whether the stream of events can go on.
     fn take(&mut self, event: watcher::Result<watcher::Event<Ring>>) -> bool {
         match event {

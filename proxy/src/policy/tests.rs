@@ -18,21 +18,7 @@ fn follower() -> (Follower, Health, watch::Receiver<Knowledge>) {
     let (health, knowledge) = (Health::new(), channel());
     let receiver = knowledge.subscribe();
     let check = health.check("ring", Probe::Ready);
-    (
-        Follower {
-            ring: "example".parse().unwrap(),
-            namespace: "here".to_owned(),
-            knowledge,
-            check,
-            listed: false,
-            refused: None,
-            last: Arc::default(),
-            generation: 0,
-            uid: None,
-        },
-        health,
-        receiver,
-    )
+    (Follower::new("example".parse().unwrap(), "here".to_owned(), knowledge, check), health, receiver)
 }
 
 fn forbidden() -> watcher::Error {

@@ -26,8 +26,9 @@ use crate::{
     snapshot::Snapshot,
 };
 
-// Names in braces stand for the expressions that [`Terms`] has; the others are filled in where they are used. The policy has no `variables`: before Kubernetes 1.36 an API server can
-// end where a policy that has them is compiled while another is evaluated (kubernetes/kubernetes#135757).
+// Names in braces stand for the expressions of [`Terms`]; other names are filled in where they are used. The policy has no
+// `variables`: an API server before Kubernetes 1.36 can crash where such a policy is compiled while another one is evaluated
+// (kubernetes/kubernetes#135757).
 
 /// What stands before the list of accounts in the condition on who asks.
 const WHO: &str = "request.userInfo.username in ";
