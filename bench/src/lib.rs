@@ -8,4 +8,5 @@ pub mod sharder;
 mod table;
 
 pub use aims::Aims;
+pub use processes::load;
 pub use table::Table;

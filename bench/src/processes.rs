@@ -41,6 +41,11 @@ pub(crate) fn machine() -> anyhow::Result<(Duration, Duration)> {
     Ok((of_ticks(all - idle), of_ticks(all)))
 }
 
+/// How many programs want to run on this machine, on the average of 1, 5 and 15 minutes, as the kernel writes it.
+pub fn load() -> String {
+    fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned()
+}
+
 fn of_ticks(ticks: u64) -> Duration {
     Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }

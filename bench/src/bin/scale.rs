@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use ringside_bench::{
-    Aims,
+    Aims, load,
     scale::{self, Event, Limit, Running, Shape, say},
 };
 
@@ -61,8 +61,7 @@ async fn main() -> anyhow::Result<()> {
         arguments.changes != 1,
         "of one replica none is left once it has died: --changes=0, or more than 1"
     );
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    say(format_args!("the machine's load is {}: above 1 the figures say less", load.trim()));
+    say(format_args!("the machine's load is {}: above 1 the figures say less", load()));
     let mut aims = Aims::new("scale");
     let limits = limits(&mut aims, &arguments).await;
     scale::capacity(&mut aims, &limits)?;

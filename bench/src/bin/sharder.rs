@@ -8,7 +8,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Parser;
 use ringside_bench::{
-    Aims,
+    Aims, load,
     sharder::{
         Make, Measured, Plan, Shape, Upstream, against_figures, beside, change_leader, changed_leader,
         join_beside_refused, lead_large, leave_fenced, led_large, measure, report, say,
@@ -54,8 +54,7 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    say(format_args!("the machine's load is {}: above 1 the figures say less", load.trim()));
+    say(format_args!("the machine's load is {}: above 1 the figures say less", load()));
     let upstream = arguments.upstream.as_deref().map(Upstream::build).transpose()?;
     let mut aims = Aims::new("sharder");
     for round in 1..=arguments.rounds {

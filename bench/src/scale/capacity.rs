@@ -6,7 +6,7 @@ use anyhow::ensure;
 
 use super::{
     Running,
-    latency::Begun,
+    latency::Starts,
     say,
     usage::{Moment, Usage},
 };
@@ -128,10 +128,10 @@ async fn measure(running: &Running, per_second: f64) -> anyhow::Result<Step> {
     tokio::time::sleep(running.shape.window).await;
     let changes = load.stop().await?;
     let usage = Moment::of(&running.system)?.since(&before);
-    // What is late is so by what it waited until it was begun.
+    // The wait of a change that is still queued ends here as well.
     running.settle().await?;
     let monitor = running.system.monitor();
-    let waited = Begun::of(&monitor.journal()).waited(&changes, monitor.now());
+    let waited = Starts::of(&monitor.journal()).waited(&changes, monitor.now());
     let made = changes.len() as f64 / (per_second * running.shape.window.as_secs_f64());
     let step = Step { per_second, p50: waited.p50, p99: waited.p99, made, usage };
     say(format_args!(

@@ -12,7 +12,7 @@ use ringside_e2e::{
 use super::{
     Running,
     arrangement::GRACE,
-    latency::{Begun, Times},
+    latency::{Starts, Times},
     load::Change,
     say,
 };
@@ -113,7 +113,7 @@ pub async fn go_through(running: &mut Running, per_second: f64, events: &[Event]
     let verdict = running.system.judge_writes().await?;
     ensure!(verdict.foreign.is_empty(), "a replica wrote to another's object: {:#?}", verdict.foreign);
     let report = running.system.monitor().report(Duration::MAX);
-    let seen = Seen { begun: Begun::of(&journal), changes, verdict, report, window: running.shape.window, now };
+    let seen = Seen { starts: Starts::of(&journal), changes, verdict, report, window: running.shape.window, now };
     let felt = passed.iter().map(|(event, replicas, during)| seen.felt(*event, *replicas, *during)).collect();
     let marks = passed.iter().map(|(event, _, during)| (*event, during.began.saturating_sub(beginning))).collect();
     Ok(Course { per_second, felt, marks, waited: seen.by_second(beginning) })
@@ -160,7 +160,7 @@ impl During {
 
 /// All that was seen.
 struct Seen {
-    begun: Begun,
+    starts: Starts,
     changes: Vec<Change>,
     verdict: Verdict,
     report: Report,
@@ -171,7 +171,7 @@ struct Seen {
 impl Seen {
     fn waited(&self, from: Duration, until: Duration) -> Times {
         let made = self.changes.iter().filter(|change| (from..until).contains(&change.sent));
-        self.begun.waited(made, self.now)
+        self.starts.waited(made, self.now)
     }
 
     fn felt(&self, event: Event, replicas: usize, during: During) -> Felt {
@@ -196,7 +196,7 @@ impl Seen {
             moved: Times::of(moves),
             in_time,
             taken_over: Times::of(taken_over),
-            twice: self.begun.twice(began, ended),
+            twice: self.starts.twice(began, ended),
             overlaps: self.report.overlaps.iter().filter(|overlap| during.contains(overlap.second.1)).count(),
         }
     }
@@ -209,6 +209,6 @@ impl Seen {
                 made.push(change);
             }
         }
-        seconds.into_iter().map(|made| self.begun.waited(made, self.now).longest).collect()
+        seconds.into_iter().map(|made| self.starts.waited(made, self.now).longest).collect()
     }
 }

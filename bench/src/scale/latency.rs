@@ -32,7 +32,7 @@ impl Times {
 
 /// When work on each object began, and on which generation.
 #[derive(Debug, Default)]
-pub(super) struct Begun(HashMap<Uid, Vec<Start>>);
+pub(super) struct Starts(HashMap<Uid, Vec<Start>>);
 
 #[derive(Debug)]
 struct Start {
@@ -41,7 +41,7 @@ struct Start {
     instance: String,
 }
 
-impl Begun {
+impl Starts {
     /// From what was recorded.
     pub(super) fn of(journal: &[Record]) -> Self {
         let mut all = Self::default();
@@ -99,15 +99,15 @@ mod tests {
 
     #[test]
     fn work_on_a_later_generation_covers_a_change_and_what_waits_still_waits_until_now() {
-        let begun = Begun::of(&[start(1, 1, "a"), start(5, 3, "a")]);
-        let waited = begun.waited(&[change(2, 2), change(4, 3), change(6, 4)], Duration::from_secs(16));
+        let starts = Starts::of(&[start(1, 1, "a"), start(5, 3, "a")]);
+        let waited = starts.waited(&[change(2, 2), change(4, 3), change(6, 4)], Duration::from_secs(16));
         assert_eq!((waited.count, waited.p50.as_secs(), waited.longest.as_secs()), (3, 3, 10));
     }
 
     #[test]
     fn only_another_replica_does_work_twice() {
-        let begun = Begun::of(&[start(1, 1, "a"), start(2, 1, "a"), start(3, 1, "b"), start(4, 2, "b")]);
-        let seconds = |from, until| begun.twice(Duration::from_secs(from), Duration::from_secs(until));
+        let starts = Starts::of(&[start(1, 1, "a"), start(2, 1, "a"), start(3, 1, "b"), start(4, 2, "b")]);
+        let seconds = |from, until| starts.twice(Duration::from_secs(from), Duration::from_secs(until));
         assert_eq!((seconds(0, 9), seconds(0, 3), seconds(4, 9)), (1, 0, 0));
     }
 }

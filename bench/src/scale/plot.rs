@@ -1,9 +1,9 @@
 //! The pictures of a run.
 
-use std::{fs, path::PathBuf};
+use std::{error::Error, fs, path::PathBuf};
 
 use anyhow::{Context as _, anyhow};
-use plotters::prelude::*;
+use plotters::{coord::types::RangedCoordf64, prelude::*};
 
 use super::{Course, Limit};
 
@@ -22,20 +22,8 @@ pub(super) fn capacity(leader: f64, limits: &[Limit]) -> anyhow::Result<PathBuf>
         of.map(move |limit| (limit.replicas as f64, limit.kept.per_second / leader)).collect::<Vec<_>>()
     };
     let most = limits.iter().map(|limit| limit.replicas).max().unwrap_or(1) as f64;
-    draw("scale-capacity", |area| {
-        let mut chart = ChartBuilder::on(area)
-            .margin(MARGIN)
-            .x_label_area_size(LABELS)
-            .y_label_area_size(LABELS)
-            .build_cartesian_2d(0.0..most * 1.05, 0.0..most * 1.05)?;
-        chart
-            .configure_mesh()
-            .max_light_lines(0)
-            .bold_line_style(GRID)
-            .label_style(FONT)
-            .x_desc("replicas")
-            .y_desc("changes a second, to one leader")
-            .draw()?;
+    let axes = [("replicas", most * 1.05), ("changes a second, to one leader", most * 1.05)];
+    draw("scale-capacity", axes, |chart| {
         let even = LineSeries::new([(0.0, 0.0), (most, most)], BLACK.mix(0.4));
         chart.draw_series(even)?.label("without any loss").legend(|at| line(at, BLACK));
         let ours = times(true);
@@ -66,20 +54,8 @@ pub(super) fn course(course: &Course) -> anyhow::Result<PathBuf> {
         course.waited.iter().enumerate().map(|(at, waited)| (at as f64, waited.as_secs_f64())).collect();
     let last = waited.len() as f64;
     let most = waited.iter().map(|(_, waited)| *waited).fold(1.0, f64::max) * 1.1;
-    draw("scale-changes", |area| {
-        let mut chart = ChartBuilder::on(area)
-            .margin(MARGIN)
-            .x_label_area_size(LABELS)
-            .y_label_area_size(LABELS)
-            .build_cartesian_2d(0.0..last, 0.0..most)?;
-        chart
-            .configure_mesh()
-            .max_light_lines(0)
-            .bold_line_style(GRID)
-            .label_style(FONT)
-            .x_desc("seconds")
-            .y_desc("longest wait of the changes of each second, s")
-            .draw()?;
+    let axes = [("seconds", last), ("longest wait of the changes of each second, s", most)];
+    draw("scale-changes", axes, |chart| {
         for (number, (event, at)) in course.marks.iter().enumerate() {
             let (at, height) = (at.as_secs_f64(), most * (0.98 - 0.06 * (number % 6) as f64));
             chart.draw_series(LineSeries::new([(at, 0.0), (at, most)], OTHERS.mix(0.6)))?;
@@ -94,22 +70,29 @@ fn line(at: (i32, i32), color: RGBColor) -> PathElement<(i32, i32)> {
     PathElement::new([at, (at.0 + 16, at.1)], color.stroke_width(2))
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// Writes `target/bench/NAME.svg`.
+/// Writes `target/bench/NAME.svg`. Each axis has what it shows, and where it ends.
 fn draw(
     name: &str,
-    paint: impl FnOnce(&Area<'_>) -> Result<(), Box<dyn std::error::Error>>,
+    [(x, x_end), (y, y_end)]: [(&str, f64); 2],
+    paint: impl FnOnce(&mut Chart<'_>) -> Result<(), Box<dyn Error>>,
 ) -> anyhow::Result<PathBuf> {
     let path = crate::table::folder()?.join(name).with_extension("svg");
     let mut text = String::new();
-    {
+    let draw = || -> Result<(), Box<dyn Error>> {
         let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
-        let failed = |error: Box<dyn std::error::Error>| anyhow!("draw {name}: {error}");
-        area.fill(&WHITE).map_err(|error| failed(error.into()))?;
-        paint(&area).map_err(failed)?;
-        area.present().map_err(|error| failed(error.into()))?;
-    }
+        area.fill(&WHITE)?;
+        let mut chart = ChartBuilder::on(&area)
+            .margin(MARGIN)
+            .x_label_area_size(LABELS)
+            .y_label_area_size(LABELS)
+            .build_cartesian_2d(0.0..x_end, 0.0..y_end)?;
+        chart.configure_mesh().max_light_lines(0).bold_line_style(GRID).label_style(FONT).x_desc(x).y_desc(y).draw()?;
+        paint(&mut chart)?;
+        Ok(area.present()?)
+    };
+    draw().map_err(|error| anyhow!("draw {name}: {error}"))?;
     fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
     Ok(path)
 }
