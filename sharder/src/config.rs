@@ -11,7 +11,10 @@ use ringside_runtime::{
 };
 use tracing_subscriber::EnvFilter;
 
-use crate::inject::{Amounts, Resources};
+use crate::{
+    inject::{Amounts, Resources},
+    queue::limiter::{MAX_PERMITS, MIN_PERMITS},
+};
 
 /// The options as they were given, before they are checked: as text, so that every fault is seen at once.
 #[derive(Clone, Debug, Parser)]
@@ -66,6 +69,10 @@ pub struct Options {
     /// Tokens (virtual nodes) that a shard has on the hash ring; 100 gives the placement of kubernetes-controller-sharding.
     #[arg(long, env = "RINGSIDE_TOKENS_PER_SHARD", value_name = "NUMBER", default_value_t = DEFAULT_TOKENS_PER_SHARD.to_string())]
     tokens_per_shard: String,
+    /// Writes to objects that may be under way at once, at most; fewer while the API server is slow. A small number leaves the API
+    /// server more for others, and moves take longer.
+    #[arg(long, env = "RINGSIDE_MAX_WRITES", value_name = "NUMBER", default_value_t = MAX_PERMITS.to_string())]
+    max_writes: String,
     /// Name of this replica in the leader election, where its token names no Pod; it gets a random suffix.
     #[arg(long, env = "HOSTNAME", default_value = "ringside-sharder")]
     identity: String,
@@ -103,6 +110,8 @@ pub struct Config {
     pub sync_period: Duration,
     /// Tokens a shard has on the hash ring.
     pub tokens_per_shard: NonZeroU32,
+    /// Writes to objects at once, at most.
+    pub max_writes: usize,
     /// Name of this replica in the leader election where it is no Pod, before its random suffix.
     pub identity: String,
     /// Which events are logged.
@@ -232,6 +241,7 @@ impl TryFrom<Options> for Config {
         let admin_listen = faults.check("--admin-listen", parse_address(&options.admin_listen));
         let sync_period = faults.check("--sync-period", parse_period(&options.sync_period));
         let tokens = faults.check("--tokens-per-shard", parse_tokens(&options.tokens_per_shard));
+        let max_writes = faults.check("--max-writes", parse_writes(&options.max_writes));
         let log_filter = faults.check("--log-filter", logging::parse_filter(&options.log_filter));
         let log_format = faults.check("--log-format", options.log_format.parse());
         let checked = (|| {
@@ -246,6 +256,7 @@ impl TryFrom<Options> for Config {
                 admin_listen: admin_listen?,
                 sync_period: sync_period?,
                 tokens_per_shard: tokens?,
+                max_writes: max_writes?,
                 identity: options.identity,
                 log_filter: log_filter?,
                 log_format: log_format?,
@@ -309,6 +320,11 @@ pub fn parse_tokens(text: &str) -> Result<NonZeroU32, String> {
     text.parse().ok().filter(|tokens: &NonZeroU32| tokens.get() <= MOST_TOKENS_PER_SHARD).ok_or_else(fault)
 }
 
+fn parse_writes(text: &str) -> Result<usize, String> {
+    let fault = || format!("'{text}' is not a number of writes: write one from {MIN_PERMITS} to {MAX_PERMITS}");
+    text.parse().ok().filter(|writes| (MIN_PERMITS..=MAX_PERMITS).contains(writes)).ok_or_else(fault)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -338,13 +354,14 @@ mod tests {
             "--admin-listen=nowhere:1",
             "--sync-period=5",
             "--tokens-per-shard=0",
+            "--max-writes=65",
             "--log-filter=a=b=c",
             "--log-format=xml",
         ]);
         let faults = faults.unwrap_err();
-        assert_eq!(faults.lines().count(), 9, "{faults}");
-        for option in ["namespace", "webhook-listen", "webhook-url", "admin-listen", "sync-period", "tokens-per-shard"]
-        {
+        assert_eq!(faults.lines().count(), 10, "{faults}");
+        let numbers = ["sync-period", "tokens-per-shard", "max-writes"];
+        for option in ["namespace", "webhook-listen", "webhook-url", "admin-listen"].into_iter().chain(numbers) {
             assert!(faults.contains(&format!("--{option}: '")), "{option} in {faults}");
         }
         assert!(parse(&["--sync-period=10ms"]).unwrap_err().contains("write 1s or more"));

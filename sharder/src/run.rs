@@ -110,7 +110,7 @@ fn start(
 ) -> Result<(), RunError> {
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
-    let writes = AllWrites::new(metrics.clone());
+    let writes = AllWrites::new(metrics.clone(), config.max_writes);
     let clients = connected(&writes)?;
     let health = Health::new();
     let heartbeats = health.heartbeats().clone();

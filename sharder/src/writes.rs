@@ -25,7 +25,7 @@ use crate::{
     index::Mark,
     leases::Hold,
     metrics::Metrics,
-    queue::limiter::{Answer, Limiter, Priority, RingLimiter},
+    queue::limiter::{Answer, Limiter, MAX_PERMITS, Priority, RingLimiter},
     resources::{Object, Resource},
 };
 
@@ -65,9 +65,9 @@ pub(crate) struct AllWrites {
 }
 
 impl AllWrites {
-    /// None yet.
-    pub(crate) fn new(metrics: Metrics) -> Self {
-        Self { under_way: TaskTracker::new(), limiter: Limiter::new(metrics), labels: Labels::default() }
+    /// None yet, and so many at once at most.
+    pub(crate) fn new(metrics: Metrics, most: usize) -> Self {
+        Self { under_way: TaskTracker::new(), limiter: Limiter::new(metrics, most), labels: Labels::default() }
     }
 
     /// The limit of how many are under way.
@@ -96,10 +96,17 @@ pub(crate) struct Writes {
     given_up: Arc<AtomicBool>,
 }
 
+impl Default for AllWrites {
+    /// None yet, and as many at once as are usual.
+    fn default() -> Self {
+        Self::new(Metrics::default(), MAX_PERMITS)
+    }
+}
+
 impl Default for Writes {
     /// Those of one ring alone.
     fn default() -> Self {
-        Self::among(&AllWrites::new(Metrics::default()))
+        Self::among(&AllWrites::default())
     }
 }
 

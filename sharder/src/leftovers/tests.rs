@@ -47,7 +47,7 @@ fn start() -> (FakeApi, Leftovers, JoinHandle<Infallible>, watch::Sender<Arc<Sna
     put(&api, &path(SECRETS, "child"), "a");
     let (sender, latest) = watch::channel(shrunk());
     let leftovers = Leftovers::default();
-    let task = tokio::spawn(withdraw(api.client(), AllWrites::new(Default::default()), leftovers.clone(), latest));
+    let task = tokio::spawn(withdraw(api.client(), AllWrites::default(), leftovers.clone(), latest));
     (api, leftovers, task, sender)
 }
 

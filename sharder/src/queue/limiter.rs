@@ -26,7 +26,7 @@ mod limit;
 
 use self::flows::{FlowId, Flows, Next};
 use crate::{leases::hold::has_ended, metrics::Metrics};
-pub(crate) use limit::MAX_PERMITS;
+pub(crate) use limit::{MAX_PERMITS, MIN_PERMITS};
 
 /// The time after which a write leaves the count: what Kubernetes promises for 99 of 100 writes to one object (the SLO "API
 /// call latency").
@@ -86,9 +86,10 @@ pub(crate) enum Answer {
 }
 
 impl Limiter {
-    /// Creates a limit without writes.
-    pub(crate) fn new(metrics: Metrics) -> Self {
-        let this = Self(Arc::new(Inner { flows: Mutex::default(), rings: AtomicU64::new(0), metrics }));
+    /// Creates a limit without writes, of so many at once at most.
+    pub(crate) fn new(metrics: Metrics, most: usize) -> Self {
+        let flows = Mutex::new(Flows::up_to(most));
+        let this = Self(Arc::new(Inner { flows, rings: AtomicU64::new(0), metrics }));
         this.serve();
         this
     }

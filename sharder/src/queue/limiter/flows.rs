@@ -40,7 +40,6 @@ pub(super) struct Flow {
 }
 
 /// All writes that wait or are under way.
-#[derive(Default)]
 pub(super) struct Flows {
     pub(super) limit: Limit,
     /// Writes under way that count against the limit.
@@ -54,6 +53,19 @@ pub(super) struct Flows {
 }
 
 impl Flows {
+    /// None, of so many at once at most.
+    pub(super) fn up_to(most: usize) -> Self {
+        Self {
+            limit: Limit::up_to(most),
+            used: 0,
+            flows: HashMap::new(),
+            passed_over: [0; PRIORITIES.len()],
+            last_turn: 0,
+            paused_until: None,
+            paused_groups: HashMap::new(),
+        }
+    }
+
     /// Begins no write before then, or none to the API group.
     pub(super) fn pause(&mut self, group: Option<&str>, until: Instant) {
         let Some(group) = group else {

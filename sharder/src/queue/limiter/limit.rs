@@ -4,27 +4,29 @@ use tokio::time::Instant;
 
 use super::Priority;
 
-/// The most permits: far below what the API server takes from all its clients (`--max-mutating-requests-inflight`, 200).
+/// The most permits, where it is not said: far below what the API server takes from all its clients
+/// (`--max-mutating-requests-inflight`, 200).
 pub(crate) const MAX_PERMITS: usize = 64;
-const MIN_PERMITS: usize = 2;
+/// With one, a write of a takeover and one that ends a move would wait for each other.
+pub(crate) const MIN_PERMITS: usize = 2;
 const FIRST_PERMITS: usize = 8;
 
 /// The number of permits, and what it follows from.
 #[derive(Debug)]
 pub(super) struct Limit {
+    most: usize,
     permits: usize,
     /// Good answers that came while all permits were used, since the number changed.
     good: usize,
     halved: Option<Instant>,
 }
 
-impl Default for Limit {
-    fn default() -> Self {
-        Self { permits: FIRST_PERMITS, good: 0, halved: None }
-    }
-}
-
 impl Limit {
+    /// The one that a sharder begins with, where it may write so many at once.
+    pub(super) fn up_to(most: usize) -> Self {
+        Self { most, permits: FIRST_PERMITS.min(most), good: 0, halved: None }
+    }
+
     pub(super) fn permits(&self) -> usize {
         self.permits
     }
@@ -43,14 +45,14 @@ impl Limit {
     pub(super) fn record_good(&mut self) {
         self.good += 1;
         if self.good >= self.permits {
-            (self.permits, self.good) = ((self.permits + 1).min(MAX_PERMITS), 0);
+            (self.permits, self.good) = ((self.permits + 1).min(self.most), 0);
         }
     }
 
     /// Halves the permits for an answer to what was `sent` after they were halved last.
     pub(super) fn record_overload(&mut self, sent: Instant, now: Instant) {
         if self.halved.is_none_or(|halved| sent > halved) {
-            *self = Self { permits: (self.permits / 2).max(MIN_PERMITS), good: 0, halved: Some(now) };
+            (self.permits, self.good, self.halved) = ((self.permits / 2).max(MIN_PERMITS), 0, Some(now));
         }
     }
 }

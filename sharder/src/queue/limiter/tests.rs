@@ -18,7 +18,7 @@ mod histories;
 mod storm;
 
 fn limiter() -> Limiter {
-    Limiter::new(Metrics::default())
+    Limiter::new(Metrics::default(), MAX_PERMITS)
 }
 
 fn resource(group: &str, resource: &str) -> GroupResource {
@@ -76,6 +76,18 @@ async fn limit_grows_by_one_a_round_of_good_answers_up_to_the_most() {
     assert_eq!(limits, [8, 9, 10, 11]);
     rounds(&ring, 100, Answer::Good).await;
     assert_eq!(ring.limit(), MAX_PERMITS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn limit_grows_to_what_was_asked_for_and_no_further() {
+    for most in [2, 4, 12] {
+        let ring = Limiter::new(Metrics::default(), most).ring();
+        assert_eq!(ring.limit(), most.min(8));
+        rounds(&ring, 20, Answer::Good).await;
+        assert_eq!(ring.limit(), most);
+        rounds(&ring, 1, Answer::TimedOut).await;
+        assert_eq!(ring.limit(), (most / 2).max(2));
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,7 +181,7 @@ async fn pause_stops_all_writes_and_halves_the_limit_once_a_round() {
 #[tokio::test(start_paused = true)]
 async fn pause_of_an_extension_stops_its_group_and_leaves_the_limit() {
     let mut registry = Registry::default();
-    let limiter = Limiter::new(Metrics::register(&mut registry));
+    let limiter = Limiter::new(Metrics::register(&mut registry), MAX_PERMITS);
     let ring = limiter.ring();
     let (start, lasts) = (Instant::now(), Duration::from_secs(30));
     let (resource, other) = (extended(), secrets());

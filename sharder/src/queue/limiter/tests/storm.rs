@@ -33,7 +33,7 @@ fn throttles(api: &FakeApi, limiter: &Limiter, mut count: usize) {
 
 #[tokio::test(start_paused = true)]
 async fn after_a_storm_of_429_as_many_writes_are_under_way_as_before() {
-    let (api, all) = (FakeApi::default(), AllWrites::new(Metrics::default()));
+    let (api, all) = (FakeApi::default(), AllWrites::default());
     api.put(PATH, json!({"metadata": {"namespace": "default", "name": "s", "uid": "u", "resourceVersion": "1"}}));
     api.slow_writes(SHORT);
     let (writes, secrets_api) = (Writes::among(&all), Api::<Secret>::namespaced(api.client(), "default"));
