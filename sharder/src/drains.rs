@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::lock::Mutex;
-use ringside_ring::cluster_ring::GroupResource;
+use ringside_ring::{Grace, cluster_ring::GroupResource};
 use tokio::{sync::watch, time::Instant};
 
 use crate::{move_id, target::Target, writes::LATE};
@@ -24,9 +24,18 @@ struct Drain {
     /// When it began, by the clock of the replica that began it.
     began: SystemTime,
     since: Instant,
+    /// What its shard promised to wait for before it releases the object.
+    grace: Duration,
     asked: Asked,
-    /// Whether its shard has released the object, or it was taken from that shard.
-    is_over: bool,
+    /// When its shard released the object, or it was taken from that shard.
+    over: Option<Instant>,
+}
+
+impl Drain {
+    /// When it is to be released.
+    fn due(&self) -> Instant {
+        self.since + self.grace
+    }
 }
 
 /// What is known of the write that asks for a drain.
@@ -43,7 +52,10 @@ enum Asked {
 #[derive(Default)]
 struct Register {
     by_uid: HashMap<String, Drain>,
-    by_age: BTreeSet<(Instant, String)>,
+    /// What its shard has, by when it is to release it.
+    due: BTreeSet<(Instant, String)>,
+    /// What its shard has no longer, by when it released it.
+    over: BTreeSet<(Instant, String)>,
     by_shard: HashMap<String, OfShard>,
     /// Tells when a drain ends.
     ended: watch::Sender<()>,
@@ -80,11 +92,12 @@ impl Register {
             reported: None,
             began: SystemTime::now() - move_id::age(id, SystemTime::now()).unwrap_or_default(),
             since: now,
+            grace: Grace::asked(id).map_or(Duration::ZERO, Grace::duration),
             asked: Asked::Yes,
-            is_over: false,
+            over: None,
         };
+        self.due.insert((drain.due(), uid.to_owned()));
         self.by_uid.insert(uid.to_owned(), drain);
-        self.by_age.insert((now, uid.to_owned()));
         if !self.by_shard.contains_key(shard) {
             self.by_shard.retain(|_, of| !of.open.is_empty());
         }
@@ -94,33 +107,47 @@ impl Register {
     /// The drain has been known since `now`, and not for longer.
     fn date(&mut self, uid: &str, now: Instant) {
         let Some(drain) = self.by_uid.get_mut(uid) else { return };
-        let before = std::mem::replace(&mut drain.since, now);
-        let of_shard = self.by_shard.entry(drain.shard.clone()).or_default();
-        for by_age in [&mut self.by_age, &mut of_shard.open] {
-            if by_age.remove(&(before, uid.to_owned())) {
-                by_age.insert((now, uid.to_owned()));
+        let (due, before) = (drain.due(), std::mem::replace(&mut drain.since, now));
+        let open = &mut self.by_shard.entry(drain.shard.clone()).or_default().open;
+        for (by_time, before, now) in [(&mut self.due, due, drain.due()), (open, before, now)] {
+            if by_time.remove(&(before, uid.to_owned())) {
+                by_time.insert((now, uid.to_owned()));
             }
         }
     }
 
     /// Its shard is not waited for any more. Returns which that is, where it was.
     fn over(&mut self, uid: &str) -> Option<String> {
-        let drain = self.by_uid.get_mut(uid).filter(|drain| drain.asked == Asked::Yes && !drain.is_over)?;
-        drain.is_over = true;
+        let drain = self.by_uid.get_mut(uid).filter(|drain| drain.asked == Asked::Yes && drain.over.is_none())?;
+        let now = Instant::now();
+        drain.over = Some(now);
+        self.due.remove(&(drain.due(), uid.to_owned()));
+        self.over.insert((now, uid.to_owned()));
         self.by_shard.entry(drain.shard.clone()).or_default().open.remove(&(drain.since, uid.to_owned()));
         Some(drain.shard.clone())
     }
 
     fn forget(&mut self, uid: &str) {
         if let Some(drain) = self.by_uid.remove(uid) {
-            let entry = (drain.since, uid.to_owned());
-            self.by_age.remove(&entry);
+            self.due.remove(&(drain.due(), uid.to_owned()));
+            if let Some(over) = drain.over {
+                self.over.remove(&(over, uid.to_owned()));
+            }
             if let Some(of_shard) = self.by_shard.get_mut(&drain.shard) {
-                of_shard.open.remove(&entry);
+                of_shard.open.remove(&(drain.since, uid.to_owned()));
             }
             self.ended.send_replace(());
         }
     }
+}
+
+/// The objects on the move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InProgress {
+    /// Those that their shards do not see any more, and the next ones do not yet.
+    pub(crate) hidden: usize,
+    /// Those of them whose grace is over.
+    pub(crate) between: usize,
 }
 
 /// What is told of the drains of a resource.
@@ -205,10 +232,15 @@ impl Drains {
         self.0.lock().ended.subscribe()
     }
 
-    /// How many objects are on the move: those that were asked for, or first seen to drain, within this time.
-    pub(crate) fn in_progress(&self, within: Duration) -> usize {
-        let Some(since) = Instant::now().checked_sub(within) else { return self.0.lock().by_age.len() };
-        self.0.lock().by_age.range((since, String::new())..).count()
+    /// How many objects are on the move. One that has been due for `kept` without a release, or was released so long ago, is not
+    /// counted: its shard keeps it, or something else holds it up.
+    pub(crate) fn in_progress(&self, kept: Duration) -> InProgress {
+        let (register, now) = (self.0.lock(), Instant::now());
+        let from = now.checked_sub(kept).unwrap_or(now);
+        let since = |by_time: &BTreeSet<(Instant, String)>| by_time.range((from, String::new())..).count();
+        let due = register.due.range((from, String::new())..=(now, char::MAX.to_string())).count();
+        let over = since(&register.over);
+        InProgress { hidden: since(&register.due) + over, between: due + over }
     }
 
     /// The shard has released the object, which has another one, or none. Returns the shard where that is news.
@@ -367,7 +399,7 @@ mod tests {
         );
         tokio::time::advance(LATE).await;
         drains.settled("never");
-        assert_eq!((drains.id("never"), drains.0.lock().by_age.len()), (None, 1));
+        assert_eq!((drains.id("never"), drains.0.lock().due.len()), (None, 1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -385,7 +417,7 @@ mod tests {
         drains.remember(&resource("xs"), &target("u"), "b", "m2");
         assert_eq!((drains.age("u", "m2"), drains.previous("u").as_deref()), (Duration::ZERO, Some("b")));
         assert!(drains.report(&named("o")));
-        assert_eq!(drains.0.lock().by_age.len(), 1);
+        assert_eq!(drains.0.lock().due.len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -408,5 +440,32 @@ mod tests {
         drains.given_up("u2");
         drains.forget("u3");
         assert_eq!((count(9), drains.released("u2", Some("b"))), (1, None), "it was taken from it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_for_its_grace_is_hidden_and_between_two_shards_from_the_release_on() {
+        let (drains, second) = (Drains::default(), Duration::from_secs(1));
+        let counts = || {
+            let InProgress { hidden, between } = drains.in_progress(2 * second);
+            (hidden, between)
+        };
+        for uid in ["released", "kept"] {
+            drains.remember(&resource("xs"), &target(uid), "a", "m.3000ms");
+        }
+        drains.remember(&resource("xs"), &target("unpromised"), "b", "m");
+        assert_eq!(counts(), (3, 1));
+        tokio::time::advance(second).await;
+        drains.released("unpromised", None);
+        assert_eq!(counts(), (3, 1));
+        drains.forget("unpromised");
+        tokio::time::advance(2 * second).await;
+        assert_eq!(counts(), (2, 2));
+        drains.released("released", None);
+        tokio::time::advance(2 * second + Duration::from_millis(1)).await;
+        assert_eq!(counts(), (0, 0), "what is held up is not waited for");
+        drains.forget("released");
+        drains.forget("kept");
+        let register = drains.0.lock();
+        assert!(register.due.is_empty() && register.over.is_empty());
     }
 }

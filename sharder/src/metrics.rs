@@ -127,7 +127,7 @@ impl Metrics {
         );
         registry.register(
             "moves_limit",
-            "Objects of a ring that are on the move at once at most, as the API server takes it",
+            "Objects of a ring that are between two shards at once at most, as the API server takes it",
             metrics.moves_limit.clone(),
         );
         registry.register(

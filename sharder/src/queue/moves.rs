@@ -1,8 +1,11 @@
-//! How many objects of a ring are on the move at once.
+//! How many objects of a ring are on the move at once, and how fast others follow.
 //!
-//! A move is in progress from the write of its drain until the object has an owner again ([`Drains`] counts those). The bound
-//! grows after each round, which is as many drains as the bound is, so with a grace about one each grace. It is halved when three
-//! quarters of the writes of drains wait. These come after all others, so they wait first, and there is one of each size for each move.
+//! An object holds a place from its release to its next owner ([`Drains`] counts those). While it waits for a grace it costs the API
+//! server nothing, so what waits is bounded by how fast it comes, and to a part of the ring's objects.
+//!
+//! One number says both. It grows after each round, which is as many drains as the number is, and with a grace as long as their releases
+//! take to be felt. It is halved when three quarters of the writes of drains wait. These come after all others, so they wait first, and
+//! there is one of each size for each move.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -16,6 +19,13 @@ use crate::drains::Drains;
 const FIRST: usize = 16;
 const LEAST: usize = 2;
 const MOST: usize = 512;
+/// Of a resource's objects one in so many may be hidden at once, and always this many.
+const HIDDEN_PART: usize = 10;
+const HIDDEN: usize = 64;
+/// So many places are one hand that always writes, in how fast drains follow each other for a grace.
+const PLACES_A_HAND: u32 = 10;
+/// The writes of a move beside those of its children: the drain, the release, the next owner.
+const WRITES: usize = 3;
 /// With a grace one drain in this time at least: nearly all of them only wait, and other work makes writes wait too.
 const APART: Duration = Duration::from_millis(40);
 /// A place is kept for so long beyond the grace: a shard that keeps its objects, or an object that is deleted, holds none.
@@ -34,6 +44,18 @@ const PLACES_A_WRITE: usize = 8;
 #[derive(Clone, Default)]
 pub(crate) struct Moves(Arc<Mutex<State, { rank::MOVES }>>);
 
+/// An object that is to be drained.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) resource: GroupResource,
+    /// What its shard promised to wait for.
+    pub(crate) grace: Duration,
+    /// The children that follow it.
+    pub(crate) children: usize,
+    /// The objects of its resource.
+    pub(crate) objects: usize,
+}
+
 struct State {
     bound: usize,
     /// The longest that a shard of a drained object promised.
@@ -42,8 +64,9 @@ struct State {
     shortest: HashMap<GroupResource, Duration>,
     /// Writes of the block, and those of them that waited.
     block: (usize, usize),
-    /// Drains until the round ends.
+    /// Drains until the round ends, and when it ends at the earliest.
     left: usize,
+    until: Option<Instant>,
     /// After a halving the next round is not judged: what was drained before is still to come.
     settling: bool,
     has_waited: bool,
@@ -53,9 +76,9 @@ struct State {
 impl Default for State {
     fn default() -> Self {
         let (shortest, block) = (HashMap::new(), (0, 0));
-        let (grace, settling, has_waited, next) = (Duration::ZERO, false, false, None);
+        let (grace, until, settling, has_waited, next) = (Duration::ZERO, None, false, false, None);
         // The first of them are drained before any of them has ended.
-        Self { bound: FIRST, grace, shortest, block, left: 2 * FIRST, settling, has_waited, next }
+        Self { bound: FIRST, grace, shortest, block, left: 2 * FIRST, until, settling, has_waited, next }
     }
 }
 
@@ -63,21 +86,21 @@ impl Moves {
     /// A pass begins. Where nothing moves, what was learned before is forgotten.
     pub(crate) fn begin(&self, drains: &Drains) {
         let mut state = self.0.lock();
-        if drains.in_progress(state.grace + KEPT) == 0 {
+        if drains.in_progress(KEPT).hidden == 0 {
             *state = State::default();
         }
     }
 
-    /// How many moves may be in progress.
+    /// How many moves may be between two shards.
     pub(crate) fn bound(&self) -> usize {
         self.0.lock().bound
     }
 
-    /// Waits for a place for an object whose shard promised this grace, while so many drains are written.
-    pub(crate) async fn place(&self, drains: &Drains, grace: Duration, written: usize) {
+    /// Waits for a place for an object, while so many drains are written.
+    pub(crate) async fn place(&self, drains: &Drains, wanted: &Wanted, written: usize) {
         loop {
             let mut ended = drains.ended();
-            let wait = self.0.lock().wait(drains, grace, written);
+            let wait = self.0.lock().wait(drains, wanted, written);
             if wait.is_zero() {
                 return;
             }
@@ -98,21 +121,39 @@ impl Moves {
 
 impl State {
     /// None, and the place is taken; or how long to wait at most before this is asked again.
-    fn wait(&mut self, drains: &Drains, grace: Duration, written: usize) -> Duration {
-        if grace > self.grace {
-            (self.grace, self.bound) = (grace, self.bound.max(least(grace)));
-            self.left = self.bound;
+    fn wait(&mut self, drains: &Drains, wanted: &Wanted, written: usize) -> Duration {
+        if wanted.grace > self.grace {
+            self.grace = wanted.grace;
+            self.begin_round();
         }
-        if drains.in_progress(self.grace + KEPT) >= self.bound || written > self.bound / PLACES_A_WRITE {
+        let (in_progress, may_hide) = (drains.in_progress(KEPT), (wanted.objects / HIDDEN_PART).max(HIDDEN));
+        let is_full = in_progress.between >= self.bound || in_progress.hidden >= may_hide;
+        if is_full || written > self.bound / PLACES_A_WRITE {
             return KEPT / 4;
         }
         // Evenly over the grace: what is drained together ends together.
-        let (now, apart) = (Instant::now(), self.grace / u32::try_from(self.bound).unwrap_or(u32::MAX));
+        let (now, apart) = (Instant::now(), self.apart(wanted));
         let next = self.next.map_or(now, |next| next.max(now - apart));
         if next <= now {
             self.next = Some(next + apart);
         }
         next - now
+    }
+
+    /// The time from one drain to the next. Without a grace a place is free once the move before has ended, and that is enough.
+    fn apart(&self, wanted: &Wanted) -> Duration {
+        let Some(write) = self.shortest.get(&wanted.resource).filter(|_| !wanted.grace.is_zero()) else {
+            return Duration::ZERO;
+        };
+        let writes = u32::try_from(WRITES + wanted.children).unwrap_or(u32::MAX);
+        let whole = write.saturating_mul(writes);
+        let hands = whole.saturating_mul(PLACES_A_HAND) / u32::try_from(self.bound).unwrap_or(u32::MAX);
+        hands.min(whole.max(APART))
+    }
+
+    fn begin_round(&mut self) {
+        self.left = self.bound.max(BLOCK);
+        self.until = Some(Instant::now() + self.grace + self.grace / 4).filter(|_| !self.grace.is_zero());
     }
 
     fn judge(&mut self, waited: bool) {
@@ -124,18 +165,16 @@ impl State {
         }
         if too_much && !self.settling {
             (self.settling, self.has_waited) = (true, true);
-            self.bound = (self.bound / 2).max(least(self.grace));
-        } else if self.left > 0 {
+            self.bound = (self.bound / 2).max(LEAST);
+        } else if self.left > 0 || self.until.is_some_and(|until| until > Instant::now()) {
             return;
         } else if !std::mem::take(&mut self.settling) {
-            self.bound = (self.bound + (self.bound / if self.has_waited { 8 } else { 2 }).max(1)).min(MOST);
+            // What is too much is felt a grace later, and until then as much more is on its way.
+            let part = if self.has_waited { 8 } else if self.grace.is_zero() { 2 } else { 4 };
+            self.bound = (self.bound + (self.bound / part).max(1)).min(MOST);
         }
-        self.left = self.bound.max(BLOCK);
+        self.begin_round();
     }
-}
-
-fn least(grace: Duration) -> usize {
-    usize::try_from(grace.as_millis() / APART.as_millis()).unwrap_or(MOST).clamp(LEAST, MOST)
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use crate::{
     move_id::{self, move_id},
     queue::{
         limiter::Priority,
-        moves::KEPT,
+        moves::{KEPT, Wanted},
         work::{Outcome, Work},
     },
     resources::Resource,
@@ -50,6 +50,7 @@ struct Ask {
     target: Target,
     shard: String,
     promised: Option<Grace>,
+    wanted: Wanted,
 }
 
 /// Asks for one after the other, when it has a place.
@@ -58,13 +59,14 @@ pub(super) async fn rebalance(ring: &Ring) -> Infallible {
     let (mut next, mut under_way) = (None::<Ask>, FuturesUnordered::new());
     loop {
         let written = under_way.len();
-        let grace = next.as_ref().and_then(|next| next.promised).map_or(Duration::ZERO, Grace::duration);
+        let wanted = next.as_ref().map(|next| next.wanted.clone());
+        let place = async { Some(ring.moves.place(&ring.judge.drains, &wanted?, written).await) };
         tokio::select! {
             // What was begun counts as a move before there is a place for the next.
             biased;
             Some(()) = under_way.next() => {}
             Some(id) = unlisted.next() => begin(ring, id),
-            () = ring.moves.place(&ring.judge.drains, grace, written), if next.is_some() => {
+            Some(()) = place => {
                 // While it waited others may have failed.
                 let ask = next.take().and_then(|ask| unless_held_back(ring, ask, true));
                 under_way.extend(ask.map(|ask| drain(ring, ask)));
@@ -97,23 +99,22 @@ fn begin(ring: &Ring, id: ResourceId) {
 /// What is to be drained still; what is not goes where it belongs by now.
 fn look(ring: &Ring, work: Work) -> Option<Ask> {
     let slot = work.key();
-    let asked = ring.see(slot).and_then(|seen| match seen {
-        Seen { target: Some(target), what: What::Root { main, covered, action: Action::Drain { from } }, .. } => {
-            let promised = ring.tools.leases.grace(&ring.judge.view().ring, from.as_str());
-            let is_voluntary = covered == Covered::InRing && !ring.judge.view().members.is_relieved(from.as_str());
-            Some((main, covered, target, from.to_string(), promised, is_voluntary))
-        }
-        _ => None,
-    });
-    match asked {
-        Some((main, covered, target, shard, promised, is_voluntary)) => {
-            Some(Ask { work, is_voluntary, slot, main, covered, target, shard, promised })
-        }
-        None => {
-            work.done(Outcome::Ok);
-            None
-        }
-    }
+    let Some(Seen {
+        resource,
+        target: Some(target),
+        what: What::Root { main, covered, action: Action::Drain { from } },
+        ..
+    }) = ring.see(slot)
+    else {
+        work.done(Outcome::Ok);
+        return None;
+    };
+    let promised = ring.tools.leases.grace(&ring.judge.view().ring, from.as_str());
+    let is_voluntary = covered == Covered::InRing && !ring.judge.view().members.is_relieved(from.as_str());
+    let (children, objects) = ring.index.read(|all| (all.followers(slot).len(), all.len(resource)));
+    let grace = promised.map_or(Duration::ZERO, Grace::duration);
+    let wanted = Wanted { resource: main.resource.id.clone(), grace, children, objects };
+    Some(Ask { work, is_voluntary, slot, main, covered, target, shard: from.to_string(), promised, wanted })
 }
 
 /// Puts off a voluntary move that may fail at what others failed at, or that failed a while ago itself. `begins`: the drain is asked
