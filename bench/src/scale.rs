@@ -4,6 +4,7 @@
 //! A reconcile costs time, most of which is waited for, as with a controller that calls other services. So the replicas are the
 //! bound, and not this machine.
 
+mod adoption;
 mod arrangement;
 mod capacity;
 mod changes;
@@ -14,10 +15,11 @@ mod report;
 mod usage;
 
 pub use self::{
+    adoption::{Part, adopt},
     arrangement::{GRACE, Running, Shape},
     capacity::{Limit, find},
     changes::{Course, Event, Felt, go_through},
-    report::{capacity, changes},
+    report::{adoption, capacity, changes},
 };
 
 /// Says on stderr what is being done: a run takes long.

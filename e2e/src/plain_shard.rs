@@ -25,7 +25,8 @@ use kube::{
     },
 };
 use ringside_ring::{
-    RingKind, RingLabels, RingName, ShardName,
+    Grace, RingKind, RingLabels, RingName, ShardName,
+    labels::LEASE_GRACE,
     lease::{SHARDER_HOLDER, holder},
     patch,
 };
@@ -102,6 +103,12 @@ impl PlainShard {
         &self.name
     }
 
+    /// Says from now on how long it waits before it releases an object that it is asked for; none: it does not say.
+    pub async fn promise(&self, grace: Option<Grace>) -> kube::Result<()> {
+        let said = json!({"metadata": {"annotations": {LEASE_GRACE: grace.map(|grace| grace.to_string())}}});
+        self.leases.patch(self.name.as_str(), &PatchParams::default(), &Patch::Merge(said)).await.map(drop)
+    }
+
     /// Stops to renew, as a process that stands still.
     pub fn pause(&self) {
         self.renewing.abort();
@@ -145,7 +152,7 @@ async fn write(leases: &Api<Lease>, name: &ShardName, holder: &str, clock: &Cloc
 pub struct Acknowledger(#[allow(dead_code, reason = "stops the task")] AbortOnDropHandle<()>);
 
 impl Acknowledger {
-    /// Acknowledges what shards are asked to let go of of which `lets_go` says that they do.
+    /// Acknowledges what shards are asked to let go of of which `lets_go` says that they do, once the grace is over that was asked for.
     pub fn start(
         client: &Client,
         labels: &RingLabels,
@@ -158,10 +165,10 @@ impl Acknowledger {
         let drained = watcher(objects, config).default_backoff().applied_objects().filter_map(|object| {
             ready(object.inspect_err(|error| tracing::warn!(%error, "can't watch for drained objects")).ok())
         });
-        let lets_go = Arc::new(lets_go);
-        let acknowledging = drained.for_each_concurrent(ACKNOWLEDGEMENTS, move |object| {
-            let (client, labels, resource, lets_go) =
-                (client.clone(), labels.clone(), resource.clone(), lets_go.clone());
+        let (lets_go, writes) = (Arc::new(lets_go), Arc::new(Semaphore::new(ACKNOWLEDGEMENTS)));
+        let acknowledging = drained.for_each_concurrent(None, move |object| {
+            let (client, labels, resource, lets_go, writes) =
+                (client.clone(), labels.clone(), resource.clone(), lets_go.clone(), writes.clone());
             async move {
                 let ownership = labels.ownership(object.metadata.labels.as_ref());
                 let (Some(shard), Some(drain)) = (ownership.shard.filter(|shard| lets_go(shard)), ownership.drain)
@@ -173,6 +180,10 @@ impl Acknowledger {
                     Some(namespace) => Api::namespaced_with(client, &namespace, &resource),
                     None => Api::all_with(client, &resource),
                 };
+                if let Some(grace) = Grace::asked(drain) {
+                    tokio::time::sleep(grace.duration()).await;
+                }
+                let _turn = writes.acquire().await;
                 let patch = patch::acknowledge(&labels, &object.uid().unwrap_or_default(), &shard, drain);
                 let patched =
                     objects.patch(&object.name_any(), &PatchParams::default(), &Patch::<()>::Json(patch)).await;

@@ -11,6 +11,9 @@ use ringside_bench::{
     scale::{self, Event, Limit, Running, Shape, say},
 };
 
+/// Reconciles at once of a controller whose objects come to be shared.
+const ADOPTING: usize = 16;
+
 /// Measures what replicas keep up with, by how many there are.
 #[derive(Parser)]
 struct Arguments {
@@ -38,12 +41,20 @@ struct Arguments {
     /// Seconds for which there is no sharder, at the end of it; 0 leaves that out.
     #[arg(long, default_value_t = 600)]
     outage: u64,
+    /// Objects that a leader has already when they come to be shared; 0 leaves that out.
+    #[arg(long, default_value_t = 50_000)]
+    adopted: usize,
     /// Shows in five minutes whether the program works. Its figures say nothing.
     #[arg(long)]
     quick: bool,
 }
 
 impl Arguments {
+    /// Whether what a leader keeps up with is needed.
+    fn compares(&self) -> bool {
+        self.changes > 0 || self.native > 0 || self.replicas.iter().any(|count| *count > 0)
+    }
+
     fn shape(&self) -> Shape {
         let (work, window) = (Duration::from_millis(self.work), Duration::from_secs(self.window));
         Shape { objects: self.objects, work, workers: self.workers, window }
@@ -54,7 +65,8 @@ impl Arguments {
 async fn main() -> anyhow::Result<()> {
     let mut arguments = Arguments::parse();
     if arguments.quick {
-        let quick = Arguments { objects: 200, window: 5, replicas: vec![2], native: 0, outage: 10, ..arguments };
+        let quick = Arguments { objects: 200, window: 5, replicas: vec![2], native: 0, ..arguments };
+        let quick = Arguments { outage: 10, adopted: 200, ..quick };
         arguments = quick;
     }
     anyhow::ensure!(
@@ -63,14 +75,25 @@ async fn main() -> anyhow::Result<()> {
     );
     say(format_args!("the machine's load is {}: above 1 the figures say less", load()));
     let mut aims = Aims::new("scale");
-    let limits = limits(&mut aims, &arguments).await;
+    let limits = if arguments.compares() { limits(&mut aims, &arguments).await } else { Vec::new() };
     scale::capacity(&mut aims, &limits)?;
     if let (true, Some(leader)) = (arguments.changes > 0, limits.first())
         && let Err(fault) = pass(&mut aims, &arguments, leader).await
     {
         aims.failed("what happens to replicas", &fault);
     }
+    if arguments.adopted > 0
+        && let Err(fault) = adopt(arguments.adopted).await
+    {
+        aims.failed("objects that come to be shared", &fault);
+    }
     aims.tell()
+}
+
+/// A controller that has so many objects is shared.
+async fn adopt(objects: usize) -> anyhow::Result<()> {
+    let shape = Shape { objects, work: Duration::ZERO, workers: ADOPTING, window: Duration::ZERO };
+    scale::adoption(objects, &scale::adopt(shape).await?)
 }
 
 /// What each arrangement keeps up with; that of the leader first. Without it there is nothing to compare with.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use kube::{ResourceExt as _, api::ListParams};
 use ringside_e2e::{
     system::{RING, Settings, System},
@@ -16,8 +16,9 @@ use super::{
     usage::Moment,
 };
 
-/// All objects have their owners, and were worked on.
+/// All objects have their owners, and were worked on: this long, and for each of them.
 const DEADLINE: Duration = Duration::from_secs(300);
+const DEADLINE_OF_ONE: Duration = Duration::from_millis(20);
 
 /// Replicas that begin nothing for so long have nothing to do.
 const REST: Duration = Duration::from_secs(2);
@@ -116,14 +117,16 @@ impl Running {
         }
         let first = Workload::idle("first", 1);
         first.create(&client).await.context("create an object")?;
-        self.system.until_all_worked_on(&first, DEADLINE).await?;
+        self.system.until_all_worked_on(&first, self.deadline()).await?;
         self.idle = Moment::of(&self.system)?.replica_memory();
         if self.by == By::Leader {
             self.workload.create(&client).await.context("create the objects")?;
-            self.system.until_all_worked_on(&self.workload, DEADLINE).await?;
-        } else {
-            self.system.share_out(&self.workload, DEADLINE).await?;
+            self.rest().await?;
+            let (done, objects) = (self.reconciles(), self.shape.objects);
+            ensure!(done > objects, "{done} reconciles of {objects} objects");
+            return Ok(());
         }
+        self.system.share_out(&self.workload, self.deadline()).await?;
         self.settle().await
     }
 
@@ -169,27 +172,47 @@ impl Running {
 
     /// Waits until the sharder counts all of them.
     pub(super) async fn counted(&self) -> anyhow::Result<()> {
-        Ok(self.system.until_counted(DEADLINE).await?)
+        Ok(self.system.until_counted(self.deadline()).await?)
     }
 
     /// Waits until each object is with a replica, and each replica has some.
     pub(super) async fn owned(&self) -> anyhow::Result<()> {
-        Ok(self.system.until_balanced(DEADLINE).await?)
+        Ok(self.system.until_balanced(self.deadline()).await?)
     }
 
     /// Waits until all is done that was changed, and the replicas rest: what they write has them work once more.
     pub(super) async fn settle(&self) -> anyhow::Result<()> {
-        self.system.until_settled(DEADLINE).await?;
-        let done = || self.system.monitor().judge(|checker| checker.reconciles().values().sum::<usize>());
-        let mut before = done();
+        self.system.until_settled(self.deadline()).await?;
+        self.rest().await
+    }
+
+    /// Waits until no replica begins anything any more.
+    pub(super) async fn rest(&self) -> anyhow::Result<()> {
+        let mut before = self.reconciles();
         loop {
             tokio::time::sleep(REST).await;
-            let now = done();
+            let now = self.reconciles();
             if now == before {
                 return Ok(());
             }
             before = now;
         }
+    }
+
+    /// How often an object was worked on so far.
+    pub(super) fn reconciles(&self) -> usize {
+        self.system.monitor().judge(|checker| checker.reconciles().values().sum())
+    }
+
+    fn deadline(&self) -> Duration {
+        DEADLINE + DEADLINE_OF_ONE * u32::try_from(self.shape.objects).unwrap_or(u32::MAX)
+    }
+
+    /// Starts the sharder, and creates the ring: from then on, what is added has a proxy.
+    pub(super) async fn share(&mut self) -> anyhow::Result<()> {
+        self.system.start_sharding(1).await?;
+        self.by = By::Proxy;
+        Ok(())
     }
 
     /// Starts so many changes a second.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Course, Event, Felt, GRACE, Limit, capacity::Bound, latency::Times, plot, say};
+use super::{Course, Event, Felt, GRACE, Limit, Part, capacity::Bound, latency::Times, plot, say};
 use crate::{Aims, Table};
 
 const MEGABYTE: f64 = 1e6;
@@ -150,6 +150,49 @@ pub fn changes(aims: &mut Aims, course: &Course) -> anyhow::Result<()> {
     table.tell()?;
     say(format_args!("drawn: {}", plot::course(course)?.display()));
     Ok(())
+}
+
+/// Tells what it took to share objects that were there, part by part.
+///
+/// # Errors
+/// When the table can't be written.
+pub fn adoption(objects: usize, parts: &[Part]) -> anyhow::Result<()> {
+    let columns = [
+        "part",
+        "objects",
+        "took, s",
+        "API server, cores",
+        "etcd, cores",
+        "sharder, cores",
+        "writes",
+        "writes a second",
+        "etcd's file, MB more",
+        "reconciles",
+        "neighbour's writes p50, ms",
+        "p99, ms",
+        "longest, ms",
+    ];
+    let mut table = Table::new("scale-adoption", &columns);
+    for part in parts {
+        let took = part.took.as_secs_f64();
+        let cores = |used: Duration| used.as_secs_f64() / took;
+        table.row([
+            json!(part.what),
+            json!(objects),
+            json!(took),
+            json!(cores(part.api_server)),
+            json!(cores(part.etcd)),
+            json!(cores(part.sharder)),
+            json!(part.writes),
+            json!(part.writes as f64 / took),
+            json!(part.grown as f64 / MEGABYTE),
+            json!(part.reconciles),
+            json!(millis(part.neighbour.p50)),
+            json!(millis(part.neighbour.p99)),
+            json!(millis(part.neighbour.longest)),
+        ]);
+    }
+    Ok(table.tell()?)
 }
 
 fn aim_at(aims: &mut Aims, felt: &Felt) {

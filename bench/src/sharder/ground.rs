@@ -14,7 +14,7 @@ use ringside_e2e::{
     plain_shard::{Acknowledger, PlainShard},
     system::NAMESPACE,
 };
-use ringside_ring::{HashRing, PartitionKey, RingLabels, ShardName, placement::DEFAULT_TOKENS_PER_SHARD};
+use ringside_ring::{Grace, HashRing, PartitionKey, RingLabels, ShardName, placement::DEFAULT_TOKENS_PER_SHARD};
 
 use super::{
     bare::Bare,
@@ -49,7 +49,7 @@ pub struct Outcome {
     pub max_to_mean: f64,
 }
 
-/// A ring, its shards, and its objects. The shards are nothing but Leases, and acknowledge at once.
+/// A ring, its shards, and its objects. The shards are nothing but Leases, and acknowledge at once, or after the grace that they promise.
 pub struct Ground {
     // Dropped in this order.
     shards: Vec<PlainShard>,
@@ -118,6 +118,22 @@ impl Ground {
         self.begin()?;
         let shard = self.add().await?;
         self.end("a shard joins", Timestamp::now(), Some(&shard)).await
+    }
+
+    /// The same, while the others promise to wait for so long before they release an object; it leaves again. Upstream's knows no promise.
+    pub async fn join_with_grace(&mut self, grace: Duration) -> anyhow::Result<Outcome> {
+        self.promise(Grace::of(grace)).await?;
+        let joined = self.join().await?;
+        self.promise(None).await?;
+        self.leave().await?;
+        Ok(joined)
+    }
+
+    async fn promise(&self, grace: Option<Grace>) -> anyhow::Result<()> {
+        for shard in &self.shards {
+            shard.promise(grace).await.context("promise a grace")?;
+        }
+        Ok(())
     }
 
     /// One lets go of its Lease.

@@ -10,6 +10,9 @@ use super::{
     running::Make,
 };
 
+/// What proxies promise by default.
+pub(super) const GRACE: Duration = Duration::from_secs(2);
+
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -38,6 +41,8 @@ pub struct Measured {
     pub joined: Outcome,
     /// It leaves in order.
     pub left: Outcome,
+    /// One joins while the others promise [`GRACE`]; none where upstream is measured.
+    pub joined_with_grace: Option<Outcome>,
     /// Another dies.
     pub died: Outcome,
     /// Nothing happens, and how often the sharder listed.
@@ -57,6 +62,10 @@ pub async fn measure(make: &Make, plan: Plan) -> anyhow::Result<(Ground, Measure
         assigned: ground.assign().await?,
         joined: ground.join().await?,
         left: ground.leave().await?,
+        joined_with_grace: match make {
+            Make::Ringside => Some(ground.join_with_grace(GRACE).await?),
+            Make::Upstream(_) => None,
+        },
         died: ground.die().await?,
         rested: ground.rest(plan.rest).await?,
     };

@@ -4,7 +4,14 @@ use std::time::Duration;
 
 use ringside_e2e::checker::percentile;
 
-use super::{ground::Outcome, large::Led, leader::LeaderChange, measure::Measured, moves::Moves, objects::Shape};
+use super::{
+    ground::Outcome,
+    large::Led,
+    leader::LeaderChange,
+    measure::{GRACE, Measured},
+    moves::Moves,
+    objects::Shape,
+};
 use crate::Aims;
 
 const MEGABYTE: f64 = 1e6;
@@ -15,6 +22,8 @@ const JOIN_RATE: f64 = 0.5;
 const LEAVE_RATE: f64 = 0.6;
 /// From the drain to the next owner, at most, in milliseconds.
 const DRAINED: [(usize, f64); 2] = [(50, 15.0), (99, 50.0)];
+/// A join with a grace, beyond that, to one without.
+const WITH_GRACE: f64 = 1.3;
 /// The API server's processor time, against as many bare patches as a move has writes.
 const PROCESSOR: f64 = 1.4;
 /// What the sharder may have resident with 100,000 objects and 200,000 children, and so with fewer.
@@ -69,6 +78,18 @@ pub fn report(aims: &mut Aims, run: &str, ours: &Measured) {
     let bare = PROCESSOR * writes_of_move(children).max(3.0) * milliseconds(ours.bare.api_server);
     let used = each(joined.spent.api_server, &joined.moves);
     aims.at_most(&what(phase, "API server CPU a move"), used, bare, "ms");
+
+    if let Some(later) = &ours.joined_with_grace {
+        let phase = "join with a grace";
+        costs(aims, &what(phase, ""), later);
+        let most = GRACE.as_secs_f64() + WITH_GRACE * joined.moves.took().as_secs_f64();
+        aims.at_most(&what(phase, "all of it"), later.moves.took().as_secs_f64(), most, "s");
+        for (percent, most) in DRAINED {
+            let time = percentile(&later.moves.drained, percent).unwrap_or_default().saturating_sub(GRACE);
+            let figure = format!("drain to next owner beyond the grace, {percent}th of 100");
+            aims.at_most(&what(phase, &figure), milliseconds(time), most, "ms");
+        }
+    }
 
     for (phase, taken) in [("leave", &ours.left), ("death", &ours.died)] {
         costs(aims, &what(phase, ""), taken);

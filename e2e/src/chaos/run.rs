@@ -164,9 +164,12 @@ impl Run {
     }
 
     async fn end_where(&mut self, ends: impl Fn(&UnderWay, &Fault) -> bool) -> Result<()> {
-        let (ending, going_on) = std::mem::take(&mut self.under_way)
-            .into_iter()
-            .partition::<Vec<_>, _>(|one| ends(one, &self.injected[one.index].fault));
+        // Time passes while the API server is down as well, and what waits for it here would keep it down.
+        let can_ask = self.system.control_plane().api_server().is_some();
+        let (ending, going_on) = std::mem::take(&mut self.under_way).into_iter().partition::<Vec<_>, _>(|one| {
+            let fault = &self.injected[one.index].fault;
+            ends(one, fault) && (can_ask || !fault.asks_at_its_end())
+        });
         self.under_way = going_on;
         for UnderWay { index, hindered, .. } in ending {
             let fault = self.injected[index].fault.clone();

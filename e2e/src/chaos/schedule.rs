@@ -258,6 +258,11 @@ impl Fault {
                 | Kind::StrangersLeases
         )
     }
+
+    /// Whether the API server is asked to end it.
+    pub fn asks_at_its_end(&self) -> bool {
+        matches!(self.kind, Kind::RefuseChildren | Kind::RefuseAcknowledgements | Kind::StrangersLeases)
+    }
 }
 
 impl fmt::Display for Fault {

@@ -77,7 +77,8 @@ pub(super) fn api_server(programs: &ControlPlanePrograms, layout: &Layout, optio
 
 /// The controllers that a case without a node may need, by name: each of the others would keep watches of its own.
 const CONTROLLERS: &str = "--controllers=garbage-collector-controller,namespace-controller,serviceaccount-controller,\
-    root-ca-certificate-publisher-controller,deployment-controller,replicaset-controller,statefulset-controller";
+    root-ca-certificate-publisher-controller,deployment-controller,replicaset-controller,statefulset-controller,\
+    horizontal-pod-autoscaler-controller";
 
 pub(super) fn controller_manager(program: &Path, layout: &Layout, options: &Options) -> Command {
     let controllers = match options.node_address {
@@ -90,7 +91,7 @@ pub(super) fn controller_manager(program: &Path, layout: &Layout, options: &Opti
         .args(["--kubeconfig=kubeconfig", "--authentication-kubeconfig=kubeconfig"])
         .args(["--authorization-kubeconfig=kubeconfig", "--root-ca-file=ca.crt"])
         .args(["--service-account-private-key-file=accounts.key", "--use-service-account-credentials"])
-        .args([controllers, "--leader-elect=false"])
+        .args([controllers, "--leader-elect=false", "--horizontal-pod-autoscaler-sync-period=5s"])
         // Each controller starts with requests for an account and a token of its own: at the default of 20 a second
         // that alone takes 5 s.
         .args(["--kube-api-qps=500", "--kube-api-burst=500"])

@@ -6,6 +6,7 @@
 mod alerts;
 mod api_server_fence;
 mod at_rest;
+mod autoscaling;
 mod before_you_shard;
 mod command;
 mod compatibility;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
     // The longest come first.
     let runner = Runner::of_process(vec![
         promises::group(),
+        autoscaling::group(),
         published::group(),
         leadership::group(),
         electors::group(),
