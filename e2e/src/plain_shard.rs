@@ -26,11 +26,12 @@ use kube::{
 };
 use ringside_ring::{
     Grace, RingKind, RingLabels, RingName, ShardName,
-    labels::LEASE_GRACE,
+    labels::{ACKNOWLEDGER, LEASE_GRACE},
     lease::{SHARDER_HOLDER, holder},
     patch,
 };
 use serde_json::json;
+use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
 /// On a shard's Lease: the label that names its `ClusterRing`.
@@ -185,8 +186,8 @@ impl Acknowledger {
                 }
                 let _turn = writes.acquire().await;
                 let patch = patch::acknowledge(&labels, &object.uid().unwrap_or_default(), &shard, drain);
-                let patched =
-                    objects.patch(&object.name_any(), &PatchParams::default(), &Patch::<()>::Json(patch)).await;
+                let params = PatchParams { field_manager: Some(ACKNOWLEDGER.to_owned()), ..PatchParams::default() };
+                let patched = objects.patch(&object.name_any(), &params, &Patch::<()>::Json(patch)).await;
                 if let Err(error) = patched {
                     // Somebody else did, or it is gone: the next event says so.
                     tracing::debug!(%error, object = object.name_any(), "a drain was not acknowledged");

@@ -199,8 +199,7 @@ mod tests {
         );
         api.slow_writes(Duration::from_secs(1));
         let scope = Scope { resources: vec![resource("", "ConfigMap", CONFIG_MAPS)], ..Scope::default() };
-        let leaving =
-            Leaving::begin(&api.client(), &AllWrites::default(), &Departed::default(), (&name, &scope));
+        let leaving = Leaving::begin(&api.client(), &AllWrites::default(), &Departed::default(), (&name, &scope));
         sleep(SETTLED + Duration::from_millis(500)).await;
         leaving.stop().await;
         let labels = || api.get(&object).unwrap()["metadata"]["labels"].clone();

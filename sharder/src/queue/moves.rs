@@ -170,7 +170,13 @@ impl State {
             return;
         } else if !std::mem::take(&mut self.settling) {
             // What is too much is felt a grace later, and until then as much more is on its way.
-            let part = if self.has_waited { 8 } else if self.grace.is_zero() { 2 } else { 4 };
+            let part = if self.has_waited {
+                8
+            } else if self.grace.is_zero() {
+                2
+            } else {
+                4
+            };
             self.bound = (self.bound + (self.bound / part).max(1)).min(MOST);
         }
         self.begin_round();

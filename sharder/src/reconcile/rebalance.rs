@@ -111,7 +111,10 @@ fn look(ring: &Ring, work: Work) -> Option<Ask> {
     };
     let promised = ring.tools.leases.grace(&ring.judge.view().ring, from.as_str());
     let is_voluntary = covered == Covered::InRing && !ring.judge.view().members.is_relieved(from.as_str());
-    let (children, objects) = ring.index.read(|all| (all.followers(slot).len(), all.len(resource)));
+    let (children, objects) = ring.index.read(|all| {
+        let owned = all.by_shard(resource).map(|(_, of)| usize::try_from(of.owned).unwrap_or(usize::MAX));
+        (all.followers(slot).len(), owned.sum())
+    });
     let grace = promised.map_or(Duration::ZERO, Grace::duration);
     let wanted = Wanted { resource: main.resource.id.clone(), grace, children, objects };
     Some(Ask { work, is_voluntary, slot, main, covered, target, shard: from.to_string(), promised, wanted })
