@@ -1,11 +1,12 @@
 //! How many objects of a ring are on the move at once, and how fast others follow.
 //!
-//! An object holds a place from its release to its next owner ([`Drains`] counts those). While it waits for a grace it costs the API
-//! server nothing, so what waits is bounded by how fast it comes, and to a part of the ring's objects.
+//! An object holds a place from its release to its next owner ([`Drains`] counts those). The bound on places grows after each round,
+//! which is as many drains as the bound is. It is halved when three quarters of the writes of drains wait. These come after all
+//! others, so they wait first, and there is one of each size for each move.
 //!
-//! One number says both. It grows after each round, which is as many drains as the number is, and with a grace as long as their releases
-//! take to be felt. It is halved when three quarters of the writes of drains wait. These come after all others, so they wait first, and
-//! there is one of each size for each move.
+//! While an object waits for a grace it costs the API server nothing, and what is too much is felt when the grace is over. So what waits
+//! is bounded by how fast it comes, and to a part of the ring's objects. It comes half as fast again after each grace in which
+//! places were left, a third slower after one in which none was, and from then on an eighth faster.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -19,11 +20,13 @@ use crate::drains::Drains;
 const FIRST: usize = 16;
 const LEAST: usize = 2;
 const MOST: usize = 512;
+/// With a grace so many places are always there.
+const FEW: usize = 8;
 /// Of a resource's objects one in so many may be hidden at once, and always this many.
 const HIDDEN_PART: usize = 10;
 const HIDDEN: usize = 64;
-/// So many places are one hand that always writes, in how fast drains follow each other for a grace.
-const PLACES_A_HAND: u32 = 10;
+/// Hands that write at first, for what waits for a grace.
+const HANDS: u32 = 2;
 /// The writes of a move beside those of its children: the drain, the release, the next owner.
 const WRITES: usize = 3;
 /// With a grace one drain in this time at least: nearly all of them only wait, and other work makes writes wait too.
@@ -58,27 +61,36 @@ pub(crate) struct Wanted {
 
 struct State {
     bound: usize,
-    /// The longest that a shard of a drained object promised.
-    grace: Duration,
     /// The shortest write of a drain, by resource.
     shortest: HashMap<GroupResource, Duration>,
     /// Writes of the block, and those of them that waited.
     block: (usize, usize),
-    /// Drains until the round ends, and when it ends at the earliest.
+    /// Drains until the round ends.
     left: usize,
-    until: Option<Instant>,
     /// After a halving the next round is not judged: what was drained before is still to come.
     settling: bool,
     has_waited: bool,
-    next: Option<Instant>,
+    pace: Option<Pace>,
+}
+
+/// How fast drains follow each other for a grace.
+struct Pace {
+    apart: Duration,
+    next: Instant,
+    /// When this was judged last, and whether a drain found no place since then.
+    since: Instant,
+    was_full: bool,
+    /// What was drained before it was slowed down is still to come.
+    settling: bool,
+    /// Whether it ever was.
+    has_slowed: bool,
 }
 
 impl Default for State {
     fn default() -> Self {
         let (shortest, block) = (HashMap::new(), (0, 0));
-        let (grace, until, settling, has_waited, next) = (Duration::ZERO, None, false, false, None);
         // The first of them are drained before any of them has ended.
-        Self { bound: FIRST, grace, shortest, block, left: 2 * FIRST, until, settling, has_waited, next }
+        Self { bound: FIRST, shortest, block, left: 2 * FIRST, settling: false, has_waited: false, pace: None }
     }
 }
 
@@ -122,38 +134,22 @@ impl Moves {
 impl State {
     /// None, and the place is taken; or how long to wait at most before this is asked again.
     fn wait(&mut self, drains: &Drains, wanted: &Wanted, written: usize) -> Duration {
-        if wanted.grace > self.grace {
-            self.grace = wanted.grace;
-            self.begin_round();
-        }
         let (in_progress, may_hide) = (drains.in_progress(KEPT), (wanted.objects / HIDDEN_PART).max(HIDDEN));
-        let is_full = in_progress.between >= self.bound || in_progress.hidden >= may_hide;
-        if is_full || written > self.bound / PLACES_A_WRITE {
+        // What is between two shards now was drained a grace ago: to drain less now makes it no shorter.
+        let bound = if wanted.grace.is_zero() { self.bound } else { self.bound.max(FEW) };
+        let is_full = in_progress.between >= bound;
+        if let Some(pace) = &mut self.pace {
+            pace.was_full |= is_full;
+        }
+        if is_full || in_progress.hidden >= may_hide || written > bound / PLACES_A_WRITE {
             return KEPT / 4;
         }
         // Evenly over the grace: what is drained together ends together.
-        let (now, apart) = (Instant::now(), self.apart(wanted));
-        let next = self.next.map_or(now, |next| next.max(now - apart));
-        if next <= now {
-            self.next = Some(next + apart);
-        }
-        next - now
-    }
-
-    /// The time from one drain to the next. Without a grace a place is free once the move before has ended, and that is enough.
-    fn apart(&self, wanted: &Wanted) -> Duration {
-        let Some(write) = self.shortest.get(&wanted.resource).filter(|_| !wanted.grace.is_zero()) else {
+        let whole = self.shortest.get(&wanted.resource).filter(|_| !wanted.grace.is_zero());
+        let Some(whole) = whole.map(|write| write.saturating_mul(times(WRITES + wanted.children))) else {
             return Duration::ZERO;
         };
-        let writes = u32::try_from(WRITES + wanted.children).unwrap_or(u32::MAX);
-        let whole = write.saturating_mul(writes);
-        let hands = whole.saturating_mul(PLACES_A_HAND) / u32::try_from(self.bound).unwrap_or(u32::MAX);
-        hands.min(whole.max(APART))
-    }
-
-    fn begin_round(&mut self) {
-        self.left = self.bound.max(BLOCK);
-        self.until = Some(Instant::now() + self.grace + self.grace / 4).filter(|_| !self.grace.is_zero());
+        self.pace.get_or_insert_with(|| Pace::of(whole)).wait(wanted.grace, whole.max(APART))
     }
 
     fn judge(&mut self, waited: bool) {
@@ -166,21 +162,52 @@ impl State {
         if too_much && !self.settling {
             (self.settling, self.has_waited) = (true, true);
             self.bound = (self.bound / 2).max(LEAST);
-        } else if self.left > 0 || self.until.is_some_and(|until| until > Instant::now()) {
+        } else if self.left > 0 {
             return;
         } else if !std::mem::take(&mut self.settling) {
-            // What is too much is felt a grace later, and until then as much more is on its way.
-            let part = if self.has_waited {
-                8
-            } else if self.grace.is_zero() {
-                2
-            } else {
-                4
-            };
-            self.bound = (self.bound + (self.bound / part).max(1)).min(MOST);
+            self.bound = (self.bound + (self.bound / if self.has_waited { 8 } else { 2 }).max(1)).min(MOST);
         }
-        self.begin_round();
+        self.left = self.bound.max(BLOCK);
     }
+}
+
+impl Pace {
+    /// As fast as two hands write all of a move, which takes so long.
+    fn of(whole: Duration) -> Self {
+        let now = Instant::now();
+        Self { apart: whole / HANDS, next: now, since: now, was_full: false, settling: false, has_slowed: false }
+    }
+
+    /// None, and it is the turn of this one; or how long that takes. None waits for longer than `longest`.
+    fn wait(&mut self, grace: Duration, longest: Duration) -> Duration {
+        let now = Instant::now();
+        if now - self.since >= grace + grace / 4 {
+            self.since = now;
+            self.judge();
+        }
+        self.apart = self.apart.min(longest);
+        let next = self.next.max(now - self.apart);
+        if next <= now {
+            self.next = next + self.apart;
+        }
+        next.saturating_duration_since(now)
+    }
+
+    fn judge(&mut self) {
+        match (std::mem::take(&mut self.settling), std::mem::take(&mut self.was_full)) {
+            (true, _) => {}
+            (false, true) => {
+                self.apart = self.apart * 3 / 2;
+                (self.settling, self.has_slowed) = (true, true);
+            }
+            (false, false) if self.has_slowed => self.apart = self.apart * 8 / 9,
+            (false, false) => self.apart = self.apart * 2 / 3,
+        }
+    }
+}
+
+fn times(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
+use rand::{RngExt as _, SeedableRng as _, rngs::SmallRng};
 use ringside_ring::Grace;
 use tokio::{sync::Semaphore, task::JoinSet, time::sleep};
 
@@ -22,16 +23,27 @@ struct Ground {
     objects: usize,
     /// Every how many objects one is kept by its shard.
     kept: usize,
+    /// By how much a write may take longer than others that wait for nothing, by chance, in parts of what it takes.
+    spread: f64,
 }
 
 /// Of two cores, with a child an object.
-const SMALL: Ground =
-    Ground { workers: 2, takes: millis(3), grace: Duration::ZERO, children: 1, objects: 700, kept: usize::MAX };
+const SMALL: Ground = Ground {
+    workers: 2,
+    takes: millis(3),
+    grace: Duration::ZERO,
+    children: 1,
+    objects: 700,
+    kept: usize::MAX,
+    spread: 0.0,
+};
 
 struct ApiServer {
     permits: Semaphore,
     workers: Semaphore,
     takes: Duration,
+    spread: f64,
+    random: std::sync::Mutex<SmallRng>,
 }
 
 impl ApiServer {
@@ -40,7 +52,8 @@ impl ApiServer {
         let start = Instant::now();
         let _permit = self.permits.acquire().await.unwrap();
         let _worker = self.workers.acquire().await.unwrap();
-        sleep(self.takes).await;
+        let more = self.random.lock().unwrap().random_range(0.0..=self.spread);
+        sleep(self.takes.mul_f64(1.0 + more - self.spread / 2.0)).await;
         start.elapsed()
     }
 }
@@ -75,7 +88,13 @@ impl Ground {
     async fn play(self, moves: &Moves) -> Told {
         let (drains, resource) = (Drains::default(), GroupResource { group: String::new(), resource: "xs".into() });
         let (workers, permits) = (Semaphore::new(self.workers), Semaphore::new(64));
-        let server = Arc::new(ApiServer { permits, workers, takes: self.takes });
+        let server = Arc::new(ApiServer {
+            permits,
+            workers,
+            takes: self.takes,
+            spread: self.spread,
+            random: std::sync::Mutex::new(SmallRng::seed_from_u64(1)),
+        });
         let (start, wanted, mut ends) = (Instant::now(), self.wanted(&resource), JoinSet::new());
         let id = Grace::drain_value("m", Grace::of(self.grace));
         moves.begin(&drains);
@@ -102,7 +121,7 @@ impl Ground {
                 }
                 () = place, if !objects.is_empty() => {
                     let before = drains.in_progress(KEPT);
-                    assert!(before.between < moves.bound(), "{before:?} move, and {} may", moves.bound());
+                    assert!(before.between < moves.bound().max(if self.grace.is_zero() { 0 } else { FEW }), "{before:?} move, and {} may", moves.bound());
                     assert!(before.hidden < (wanted.objects / HIDDEN_PART).max(HIDDEN), "{before:?}");
                     let object = objects.next().unwrap();
                     let target = Target { uid: object.to_string(), ..Target::default() };
@@ -152,16 +171,17 @@ async fn more_move_at_once_where_the_api_server_takes_more() {
 #[tokio::test(start_paused = true)]
 async fn what_waits_for_a_grace_ends_evenly_and_comes_faster_with_each() {
     let grace = millis(2_000);
-    within(Ground { grace, ..SMALL }, [1.2, 1.5, 2.5]).await;
-    within(Ground { grace, objects: 10_000, ..SMALL }, [1.5, 1.5, 4.0]).await;
-    within(Ground { grace, workers: 32, takes: millis(10), objects: 10_000, ..SMALL }, [3.0, 1.5, 1.5]).await;
-    within(Ground { grace, takes: millis(30), ..SMALL }, [1.4, 1.5, 3.0]).await;
+    within(Ground { grace, ..SMALL }, [1.2, 2.0, 3.5]).await;
+    within(Ground { grace, spread: 1.8, ..SMALL }, [1.4, 2.0, 12.0]).await;
+    within(Ground { grace, objects: 10_000, ..SMALL }, [1.3, 1.5, 18.0]).await;
+    within(Ground { grace, workers: 32, takes: millis(10), objects: 10_000, ..SMALL }, [2.1, 1.5, 5.0]).await;
+    within(Ground { grace, takes: millis(30), ..SMALL }, [1.2, 3.0, 6.0]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_keeps_its_objects_holds_up_the_others_for_a_while_only() {
     within(Ground { kept: 10, ..SMALL }, [10.0, 2.5, 6.5]).await;
-    within(Ground { kept: 10, grace: millis(2_000), ..SMALL }, [1.7, 1.5, 2.5]).await;
+    within(Ground { kept: 10, grace: millis(2_000), ..SMALL }, [1.3, 1.5, 3.0]).await;
 }
 
 #[tokio::test(start_paused = true)]
