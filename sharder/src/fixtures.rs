@@ -60,6 +60,7 @@ struct State {
     /// How long what is asked of one object takes, by method and path.
     takes: HashMap<(Method, String), Duration>,
     is_away: bool,
+    knows_no_role: Option<&'static str>,
 }
 
 /// The server; clones share it. Objects are stored by the path they are read at.
@@ -148,6 +149,11 @@ impl FakeApi {
         self.0.lock().intercept = Some(Box::new(intercept));
     }
 
+    /// From now on it answers patches of these objects as one that has not read the roles yet; none, as one that has.
+    pub(crate) fn forget_roles(&self, resource: Option<&'static str>) {
+        self.0.lock().knows_no_role = resource;
+    }
+
     /// From now on labels don't survive a write, as with an admission policy that knows only its own.
     pub(crate) fn drop_labels(&self) {
         self.0.lock().drops_labels = true;
@@ -211,6 +217,10 @@ impl FakeApi {
         let State { objects, intercept, .. } = state;
         if let Some(status) = intercept.as_mut().and_then(|intercept| intercept(asked, objects)) {
             return failure(status);
+        }
+        let unknown = state.knows_no_role.filter(|_| asked.method == Method::PATCH);
+        if let Some(resource) = unknown.filter(|resource| asked.path.contains(resource)) {
+            return refusal(StatusCode::FORBIDDEN, &format!("User \"sharder\" cannot patch resource \"{resource}\""));
         }
         match asked.method {
             Method::GET if asked.query.contains("watch=true") && state.watches.is_some() => state.watch(asked),
@@ -361,9 +371,13 @@ fn success(body: &Value) -> Answer {
 }
 
 fn failure(status: StatusCode) -> Answer {
+    refusal(status, "as the test wishes")
+}
+
+fn refusal(status: StatusCode, message: &str) -> Answer {
     let reason = status.canonical_reason().unwrap_or_default().replace(' ', "");
     let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": "as the test wishes", "reason": reason, "code": status.as_u16()});
+        "message": message, "reason": reason, "code": status.as_u16()});
     let mut response = success(&body);
     *response.status_mut() = status;
     response

@@ -246,6 +246,12 @@ pub(crate) fn is_certainly_refused(error: &kube::Error) -> bool {
         || matches!(error, kube::Error::Api(status) if calls_webhook(status))
 }
 
+/// Whether it is the API server's authorizer that refuses the write, and no policy: one that has just started says so of everything,
+/// until it has read the roles.
+pub(crate) fn is_unauthorized(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403 && status.message.contains("cannot patch resource"))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

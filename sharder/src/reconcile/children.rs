@@ -9,7 +9,7 @@ use std::{
 use futures::{StreamExt, stream};
 use kube::api::ListParams;
 use ringside_ring::{ShardName, cluster_ring::GroupResource};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     family::{Failed, Root},
@@ -22,7 +22,7 @@ use crate::{
     queue::limiter::MAX_PERMITS,
     resources::Resource,
     target::Target,
-    write::{is_certainly_refused, is_refused},
+    write::{is_certainly_refused, is_refused, is_unauthorized},
     writes::Writes,
 };
 
@@ -164,6 +164,11 @@ pub(super) async fn gather(ring: &Ring, writes: &Writes, root: &Root, to: &Shard
     refused.pop().map_or(Ok(()), |last| Err(last.into()))
 }
 
+/// An API server that has just started may take so long to read the roles: what its authorizer refuses in that time says nothing of a
+/// child, and its owner is not sent elsewhere for it.
+const STARTS: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_millis(500);
+
 /// Brings the children that the index shows elsewhere, those furthest from the root first. Returns those that are refused.
 async fn bring_known(
     ring: &Ring,
@@ -191,12 +196,20 @@ async fn bring_known(
             };
             let Some(target) = target.filter(|target| !mode.leaves_behind(target)) else { return Ok(None) };
             let child = target.clone();
-            let written = match (&stray.held_by, basis) {
-                (Some(shard), _) => ask_for_child(ring, kind, target, shard).await,
-                (None, Basis::Move { .. }) => bring(writes, (ring.client(), kind), &ring.labels, target, to).await,
-                // What has changed is decided again by what it shows.
-                (None, Basis::Look) => bring_as_seen(writes, (ring.client(), kind), &ring.labels, target, to).await,
+            let put = || async {
+                let (at, target) = ((ring.client(), &**kind), target.clone());
+                match (&stray.held_by, basis) {
+                    (Some(shard), _) => ask_for_child(ring, kind, target, shard).await,
+                    (None, Basis::Move { .. }) => bring(writes, at, &ring.labels, target, to).await,
+                    // What has changed is decided again by what it shows.
+                    (None, Basis::Look) => bring_as_seen(writes, at, &ring.labels, target, to).await,
+                }
             };
+            let (begun, mut written) = (Instant::now(), put().await);
+            while matches!(&written, Err(error) if is_unauthorized(error)) && begun.elapsed() < STARTS {
+                sleep(AGAIN).await;
+                written = put().await;
+            }
             match written {
                 Ok(()) => Ok(None),
                 Err(error) if is_certainly_refused(&error) => {

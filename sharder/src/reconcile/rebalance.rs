@@ -60,7 +60,10 @@ pub(super) async fn rebalance(ring: &Ring) -> Infallible {
     loop {
         let written = under_way.len();
         let wanted = next.as_ref().map(|next| next.wanted.clone());
-        let place = async { Some(ring.moves.place(&ring.judge.drains, &wanted?, written).await) };
+        let place = async {
+            ring.moves.place(&ring.judge.drains, &wanted?, written).await;
+            Some(())
+        };
         tokio::select! {
             // What was begun counts as a move before there is a place for the next.
             biased;

@@ -43,7 +43,7 @@ struct ApiServer {
     workers: Semaphore,
     takes: Duration,
     spread: f64,
-    random: std::sync::Mutex<SmallRng>,
+    random: Mutex<SmallRng>,
 }
 
 impl ApiServer {
@@ -52,7 +52,7 @@ impl ApiServer {
         let start = Instant::now();
         let _permit = self.permits.acquire().await.unwrap();
         let _worker = self.workers.acquire().await.unwrap();
-        let more = self.random.lock().unwrap().random_range(0.0..=self.spread);
+        let more = self.random.lock().random_range(0.0..=self.spread);
         sleep(self.takes.mul_f64(1.0 + more - self.spread / 2.0)).await;
         start.elapsed()
     }
@@ -93,7 +93,7 @@ impl Ground {
             workers,
             takes: self.takes,
             spread: self.spread,
-            random: std::sync::Mutex::new(SmallRng::seed_from_u64(1)),
+            random: Mutex::new(SmallRng::seed_from_u64(1)),
         });
         let (start, wanted, mut ends) = (Instant::now(), self.wanted(&resource), JoinSet::new());
         let id = Grace::drain_value("m", Grace::of(self.grace));

@@ -102,6 +102,31 @@ async fn what_is_refused_is_told_where_the_ring_had_no_shards_at_first() {
     assert_eq!(told(&world), 1);
 }
 
+/// It has not read the roles yet, and not all of them at once.
+#[tokio::test(start_paused = true)]
+async fn what_an_api_server_refuses_that_has_just_started_sends_no_owner_elsewhere() {
+    let mut world = World::new();
+    let name = world.name("a", 0);
+    world.put(CONFIG_MAPS, &name, None);
+    world.put_child("child", &name, Some("b"));
+    world.api.forget_roles(Some("secrets"));
+    world.begin().await;
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(world.shard(CONFIG_MAPS, &name), None);
+    world.api.forget_roles(None);
+    sleep(Duration::from_secs(1)).await;
+    let shards = [(CONFIG_MAPS, &*name), (SECRETS, "child")].map(|(resource, name)| world.shard(resource, name));
+    assert_eq!(shards, [Some("a".to_owned()), Some("a".to_owned())]);
+    assert!(world.known.failed_moves.all().is_empty());
+    // For good it is a permission that is missing, and the family stays together.
+    let name = world.name("a", 1);
+    world.api.forget_roles(Some("secrets"));
+    world.put_child("other", &name, Some("b"));
+    world.put(CONFIG_MAPS, &name, None);
+    sleep(Duration::from_secs(15)).await;
+    assert_eq!(world.shard(CONFIG_MAPS, &name).as_deref(), Some("b"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_missing_permission_is_told_and_heals() {
     let mut world = World::new();
