@@ -65,7 +65,7 @@ impl Arguments {
 async fn main() -> anyhow::Result<()> {
     let mut arguments = Arguments::parse();
     if arguments.quick {
-        let quick = Arguments { objects: 200, window: 5, replicas: vec![2], native: 0, ..arguments };
+        let quick = Arguments { objects: 200, window: 4, replicas: vec![2], native: 0, ..arguments };
         let quick = Arguments { outage: 10, adopted: 200, ..quick };
         arguments = quick;
     }

@@ -22,7 +22,7 @@ use crate::processes::cpu_time;
 /// The replicas that share the objects in the end.
 const REPLICAS: usize = 3;
 /// How long the neighbour is looked at before anything happens.
-const BEFORE: Duration = Duration::from_secs(20);
+const BEFORE: Duration = Duration::from_secs(5);
 /// How often the neighbour writes.
 const APART: Duration = Duration::from_millis(100);
 

@@ -41,7 +41,7 @@ pub struct Measured {
     pub joined: Outcome,
     /// It leaves in order.
     pub left: Outcome,
-    /// One joins while the others promise [`GRACE`]; none where upstream is measured.
+    /// One joins while the others promise a grace; none where upstream is measured.
     pub joined_with_grace: Option<Outcome>,
     /// Another dies.
     pub died: Outcome,

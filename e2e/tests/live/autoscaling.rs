@@ -23,6 +23,7 @@ use ringside_e2e::{
     manifests,
     relay::{Offer, Relay, Script},
     system::{NAMESPACE, Settings, System, metrics},
+    toolchain::Need,
     workload::Workload,
 };
 use serde_json::{Value, json};
@@ -30,8 +31,12 @@ use tokio::time::sleep;
 
 /// The cases.
 pub(crate) fn group() -> Group {
-    let cases =
-        vec![case!(replicas_follow_the_load_up_and_down_once).works().costs("minutes of load, and of quiet after it")];
+    let cases = vec![
+        case!(replicas_follow_the_load_up_and_down_once)
+            .works()
+            .needs(Need::ControllerManager)
+            .costs("minutes of load, and of quiet after it"),
+    ];
     Group::new("autoscaling", cases)
 }
 
@@ -43,7 +48,7 @@ const CARRIED: f64 = 5.0;
 const PART: f64 = 0.7;
 /// Changes a second that one replica carries well, and that three do.
 const LITTLE: u32 = 2;
-const MUCH: u32 = 8;
+const MUCH: u32 = 9;
 const ENOUGH: usize = 3;
 const DEADLINE: Duration = Duration::from_secs(90);
 /// Replicas are given so long to come to where they belong, and then stay there.
