@@ -206,7 +206,8 @@ async fn bring_known(
                 }
             };
             let (begun, mut written) = (Instant::now(), put().await);
-            while matches!(&written, Err(error) if is_unauthorized(error)) && begun.elapsed() < STARTS {
+            let may_pass = |begun: Instant| matches!(mode, Mode::Stops) && begun.elapsed() < STARTS;
+            while matches!(&written, Err(error) if is_unauthorized(error)) && may_pass(begun) {
                 sleep(AGAIN).await;
                 written = put().await;
             }
