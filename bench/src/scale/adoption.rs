@@ -16,8 +16,12 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Running, Shape, latency::Times, say};
-use crate::processes::cpu_time;
+use super::{
+    Running, Shape,
+    latency::Times,
+    say,
+    usage::{Moment, Usage},
+};
 
 /// The replicas that share the objects in the end.
 const REPLICAS: usize = 3;
@@ -33,12 +37,8 @@ pub struct Part {
     pub what: &'static str,
     /// How long it took.
     pub took: Duration,
-    /// Processor time of the API server.
-    pub api_server: Duration,
-    /// The same of etcd.
-    pub etcd: Duration,
-    /// The same of the sharder; none where none ran yet.
-    pub sharder: Duration,
+    /// What the processes took.
+    pub usage: Usage,
     /// Writes that etcd took, Leases and Events with them.
     pub writes: u64,
     /// By how much the file of etcd grew, in bytes.
@@ -81,7 +81,7 @@ pub async fn adopt(shape: Shape) -> anyhow::Result<Vec<Part>> {
 /// How things were when a part began.
 struct Start {
     at: Instant,
-    used: [Duration; 3],
+    moment: Moment,
     revision: u64,
     file: u64,
     reconciles: usize,
@@ -93,7 +93,7 @@ impl Start {
         let client = running.system.control_plane().client();
         Ok(Self {
             at: Instant::now(),
-            used: used(running)?,
+            moment: Moment::of(&running.system)?,
             revision: revision(&client).await?,
             file: file(running)?,
             reconciles: running.reconciles(),
@@ -103,27 +103,15 @@ impl Start {
 
     async fn end(self, what: &'static str, running: &Running) -> anyhow::Result<Part> {
         let took = self.at.elapsed();
-        let now = used(running)?;
-        let [api_server, etcd, sharder] = std::array::from_fn(|at| now[at].saturating_sub(self.used[at]));
+        let usage = Moment::of(&running.system)?.since(&self.moment);
         let neighbour = self.neighbour.stop().await?;
         // Its writes are not the ring's.
         let revision = revision(&running.system.control_plane().client()).await?;
         let writes = revision.saturating_sub(self.revision).saturating_sub(neighbour.count as u64);
         let grown = file(running)?.saturating_sub(self.file);
         let reconciles = running.reconciles() - self.reconciles;
-        Ok(Part { what, took, api_server, etcd, sharder, writes, grown, reconciles, neighbour })
+        Ok(Part { what, took, usage, writes, grown, reconciles, neighbour })
     }
-}
-
-/// Processor time of the API server, etcd, and sharders.
-fn used(running: &Running) -> anyhow::Result<[Duration; 3]> {
-    let plane = running.system.control_plane();
-    let api_server = plane.api_server().context("no API server runs")?.id();
-    let mut sharder = Duration::ZERO;
-    for one in running.system.sharders() {
-        sharder += cpu_time(one.process().id())?;
-    }
-    Ok([cpu_time(api_server)?, cpu_time(plane.etcd().id())?, sharder])
 }
 
 /// What etcd counts its writes by.

@@ -175,14 +175,13 @@ pub fn adoption(objects: usize, parts: &[Part]) -> anyhow::Result<()> {
     let mut table = Table::new("scale-adoption", &columns);
     for part in parts {
         let took = part.took.as_secs_f64();
-        let cores = |used: Duration| used.as_secs_f64() / took;
         table.row([
             json!(part.what),
             json!(objects),
             json!(took),
-            json!(cores(part.api_server)),
-            json!(cores(part.etcd)),
-            json!(cores(part.sharder)),
+            json!(part.usage.api_server),
+            json!(part.usage.etcd),
+            json!(part.usage.sharder),
             json!(part.writes),
             json!(part.writes as f64 / took),
             json!(part.grown as f64 / MEGABYTE),

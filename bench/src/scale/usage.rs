@@ -20,6 +20,8 @@ pub struct Usage {
     pub machine: f64,
     /// The API server's cores.
     pub api_server: f64,
+    /// The same of etcd.
+    pub etcd: f64,
     /// Bytes a second that the API server received and sent, by connections that lasted.
     pub bytes: f64,
     /// A replica's, on the average.
@@ -39,6 +41,7 @@ pub(super) struct Moment {
     at: Instant,
     machine: (Duration, Duration),
     api_server: Duration,
+    etcd: Duration,
     traffic: HashMap<String, u64>,
     operators: Vec<Taken>,
     proxies: Vec<Taken>,
@@ -67,6 +70,7 @@ impl Moment {
             at: Instant::now(),
             machine: machine()?,
             api_server: cpu_time(api_server)?,
+            etcd: cpu_time(system.control_plane().etcd().id())?,
             traffic: traffic(api_server).unwrap_or_default().into_iter().collect(),
             operators: all(system.operators().collect())?,
             proxies: all(system.shards().map(Shard::proxy).collect())?,
@@ -97,6 +101,7 @@ impl Moment {
         Usage {
             machine: busy.as_secs_f64() / all.as_secs_f64().max(f64::EPSILON),
             api_server: cores(self.api_server, earlier.api_server),
+            etcd: cores(self.etcd, earlier.etcd),
             bytes: self.traffic.iter().map(sent).sum::<u64>() as f64 / took,
             replica: each(&self.operators, &earlier.operators),
             proxy: each(&self.proxies, &earlier.proxies),

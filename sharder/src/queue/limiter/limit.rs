@@ -4,10 +4,9 @@ use tokio::time::Instant;
 
 use super::Priority;
 
-/// The most permits, where it is not said: far below what the API server takes from all its clients
-/// (`--max-mutating-requests-inflight`, 200).
+/// The most permits: far below what the API server takes from all its clients (`--max-mutating-requests-inflight`, 200).
 pub(crate) const MAX_PERMITS: usize = 64;
-/// With one, a write of a takeover and one that ends a move would wait for each other.
+/// With one, none would be left for what does not end a move.
 pub(crate) const MIN_PERMITS: usize = 2;
 const FIRST_PERMITS: usize = 8;
 
