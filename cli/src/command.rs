@@ -1,6 +1,6 @@
 //! What can be asked of `ringside`.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{
     check, cleanup, cluster::Global, completion, drain, inject, output::Said, owner, pause, plan, rbac, ring, status,
@@ -63,7 +63,7 @@ impl Line {
         match command {
             Command::Check(arguments) => check::run(&arguments, &global).await,
             Command::Cleanup(arguments) => cleanup::run(&global, arguments).await,
-            Command::Completion(arguments) => Ok(completion::run(&arguments)),
+            Command::Completion(arguments) => Ok(completion::run(&arguments, &mut Line::command())),
             Command::Drain(arguments) => drain::drain(&global, &arguments).await,
             Command::Inject(arguments) => inject::run(&global, *arguments).await,
             Command::Owner(arguments) => owner::run(&global, arguments).await,

@@ -1,9 +1,8 @@
 //! The command `completion`: prints what a shell completes the commands with.
 
-use clap::CommandFactory as _;
 use clap_complete::Shell;
 
-use crate::{command::Line, output::Said};
+use crate::output::Said;
 
 /// The arguments of `completion`.
 #[derive(Clone, Debug, clap::Args)]
@@ -13,10 +12,10 @@ pub struct Arguments {
     shell: Shell,
 }
 
-/// Prints the script for the shell.
+/// Prints the script by which the shell completes this command.
 #[must_use]
-pub fn run(arguments: &Arguments) -> Said {
+pub fn run(arguments: &Arguments, command: &mut clap::Command) -> Said {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut Line::command(), "ringside", &mut script);
+    clap_complete::generate(arguments.shell, command, "ringside", &mut script);
     Said::good(String::from_utf8_lossy(&script))
 }

@@ -61,6 +61,7 @@ pub use elsewhere::Elsewhere;
 pub use hold::{Claim, Hold};
 pub use judged::{Judged, Judgement};
 pub(crate) use kept::Kept;
+pub use lead::LeadInDoubt;
 use lock::Lock;
 pub use lock::LockRefusal;
 use object::Object;

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::{
     body::{Body, BodyStalled, full},
-    election::LockRefusal,
+    election::{LeadInDoubt, LockRefusal},
     metadata::Unreadable,
     peering::presence::NotThere,
     policy::ANSWER,
@@ -70,10 +70,8 @@ pub enum Refusal {
     #[error("this instance does not hold its shard Lease at the moment")]
     NotAShard,
     /// The controller may believe that it leads, by a lock that the ring may have lost.
-    #[error(
-        "the ring may have lost the lock of the controller's election, so nothing is done until it is known who leads"
-    )]
-    LeadInDoubt,
+    #[error(transparent)]
+    LeadInDoubt(#[from] LeadInDoubt),
     /// Neither was so when it sent a request on that may have changed something.
     #[error(
         "this instance lost its shard Lease, or may have lost the lock of the controller's election, before the API server answered: the request may have been done or not"
@@ -184,7 +182,7 @@ impl Refusal {
             // The words by which clients know that they have to list again.
             Self::Expired(_) | Self::ExpiredPage(_) => answer(StatusCode::GONE, "Expired", "expired"),
             Self::NotAShard => later("lease"),
-            Self::LeadInDoubt => later("lead"),
+            Self::LeadInDoubt(_) => later("lead"),
             // No Retry-After, here and where the API server did not answer: client-go repeats every request that is
             // answered with one, a POST with generateName too, which may have made an object already.
             Self::LostMeanwhile => answer(StatusCode::BAD_GATEWAY, "InternalError", "lease"),

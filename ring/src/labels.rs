@@ -124,12 +124,36 @@ pub struct Ownership<'a> {
     pub drain: Option<&'a str>,
 }
 
+impl RingName {
+    /// The part of the keys of the ring's labels after the `/`. At most 63 characters.
+    pub(crate) fn label_name(&self) -> String {
+        match self.kind() {
+            RingKind::ClusterRing => label_suffix(self),
+            RingKind::ControllerRing => self.name().to_owned(),
+        }
+    }
+
+    /// The name of what the sharder makes for the ring: its `MutatingWebhookConfiguration`, and its policies with their bindings.
+    pub fn made_for(&self) -> String {
+        let prefix = self.kind().names().made_for_prefix;
+        match self.kind() {
+            RingKind::ClusterRing => format!("{prefix}{}-{}", short_hash(self), self.name()),
+            RingKind::ControllerRing => format!("{prefix}{}", self.name()),
+        }
+    }
+
+    /// The selector of the Leases of the ring's shards.
+    pub fn lease_selector(&self) -> String {
+        format!("{}={}", self.kind().names().lease_label, self.name())
+    }
+}
+
 /// The name that a `ClusterRing` has in label keys: `clusterring-<first 8 hex digits of the SHA-256 of the name>-<name>`, cut to
 /// 63 characters.
 ///
 /// The hash keeps long names with a common beginning apart. A cut may leave a `-`, `_` or `.` at the end,
 /// which no label may have, so those go as well.
-pub(crate) fn label_suffix(ring: &RingName) -> String {
+fn label_suffix(ring: &RingName) -> String {
     let mut suffix = format!("clusterring-{}-{}", short_hash(ring), ring.name());
     // Ring names are ASCII, so any cut is at a character's border.
     suffix.truncate(MAX_NAME_LEN);
@@ -223,5 +247,27 @@ mod tests {
             [".podSelector.matchExpressions[].key"]
         );
         assert_eq!(found(json!({"selector": foreign, "note": format!("see {}", labels.shard)})), [""; 0]);
+    }
+
+    #[test]
+    fn names_of_both_kinds_are_those_of_the_contract() {
+        let ring: RingName = "controllerring/example".parse().expect("valid");
+        let labels = RingLabels::of(&ring);
+        assert_eq!(labels.shard, "shard.alpha.sharding.timebertt.dev/example");
+        assert_eq!(labels.drain, "drain.alpha.sharding.timebertt.dev/example");
+        assert_eq!(ring.made_for(), "controllerring-example");
+        assert_eq!(ring.lease_selector(), "alpha.sharding.timebertt.dev/controllerring=example");
+        let older: RingName = "example".parse().expect("valid");
+        assert_eq!(older.made_for(), "sharding-clusterring-50d858e0-example");
+        assert_eq!(older.lease_selector(), "alpha.sharding.timebertt.dev/clusterring=example");
+    }
+
+    #[test]
+    fn kinds_with_one_name_share_no_name_in_the_cluster() {
+        let [older, newer] = RingKind::ALL.map(|kind| RingName::new(kind, "example").expect("valid"));
+        assert_ne!(older, newer);
+        assert_ne!(RingLabels::of(&older), RingLabels::of(&newer));
+        assert_ne!(older.made_for(), newer.made_for());
+        assert_ne!(older.lease_selector(), newer.lease_selector());
     }
 }

@@ -62,3 +62,7 @@ pub use placement::HashRing;
 pub use resource_version::ResourceVersion;
 pub use ring::Ring;
 pub use weight::Weight;
+
+/// How long the API server may still carry out a request that its client has left: the handler goes on until its own deadline of 34 s
+/// (tried).
+pub const REQUEST_LIFETIME: core::time::Duration = core::time::Duration::from_secs(35);

@@ -24,16 +24,14 @@ mod silence;
 mod source;
 mod transport;
 
+pub use crate::no_answer::{BoxError, NoAnswer};
 pub use api_server::ApiServer;
 pub use pauses::Pause;
 pub use place::{CutOff, Held};
-pub use transport::{NoAnswer, Transport, Watch};
+pub use transport::{Transport, Watch};
 
 /// How many bytes of a [`Watch`] come over HTTP/2 while its answer is not read.
 pub const WATCH_WINDOW: u32 = 64 << 10;
-
-/// Any error on the way.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why the API server can't be used.
 #[derive(Debug, thiserror::Error)]

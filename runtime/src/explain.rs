@@ -4,7 +4,7 @@ use std::error::Error;
 
 use kube::{core::Status, runtime::watcher};
 
-use crate::client::NoAnswer;
+use crate::no_answer::NoAnswer;
 
 /// Says what went wrong with a request, without the repetitions of nested errors.
 pub fn explain(error: &kube::Error) -> String {

@@ -17,6 +17,7 @@ pub mod heartbeat;
 pub mod lease;
 pub mod listen;
 pub mod logging;
+mod no_answer;
 pub mod probe;
 pub mod shutdown;
 pub mod tasks;

@@ -21,12 +21,11 @@ use tokio::time::timeout;
 
 use super::{
     Locks,
-    lead::{Lead, Leads},
+    lead::{Lead, LeadInDoubt, Leads},
     lock::LockRefusal,
     object::{Kind, LockName, Object},
     record::{LASTS, Record},
 };
-use crate::status::Refusal;
 
 mod keep;
 mod standing;
@@ -121,8 +120,8 @@ impl Hold {
     /// Waits for up to `patience` until the controller may act, as far as its elections go.
     ///
     /// # Errors
-    /// [`Refusal::LeadInDoubt`] when it may not by then.
-    pub async fn lead(&self, locks: &Locks, patience: Duration) -> Result<Lead, Refusal> {
+    /// [`LeadInDoubt`] when it may not by then.
+    pub async fn lead(&self, locks: &Locks, patience: Duration) -> Result<Lead, LeadInDoubt> {
         self.leads.pass(|| self.covers(locks), patience).await
     }
 

@@ -21,7 +21,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::Locks;
-use crate::{body::BoxError, status::Refusal};
+use crate::body::BoxError;
+
+/// It is not known whether the controller still leads.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the ring may have lost the lock of the controller's election, so nothing is done until it is known who leads")]
+pub struct LeadInDoubt;
 
 /// A time in which the controller may act without pause, as far as elections go.
 #[derive(Clone, Default)]
@@ -75,13 +80,13 @@ impl Leads {
     ///
     /// # Errors
     /// When it may not by then.
-    pub(super) async fn pass(&self, covered: impl Fn() -> bool, patience: Duration) -> Result<Lead, Refusal> {
+    pub(super) async fn pass(&self, covered: impl Fn() -> bool, patience: Duration) -> Result<Lead, LeadInDoubt> {
         let mut leads = self.lead.subscribe();
         // The clock is asked as well: a time runs out whether or not anybody runs to notice.
         let led = leads.wait_for(|lead| lead.state == State::Held && covered());
         match timeout(patience, led).await {
             Ok(Ok(lead)) => Ok(lead.clone()),
-            _ => Err(Refusal::LeadInDoubt),
+            _ => Err(LeadInDoubt),
         }
     }
 

@@ -11,9 +11,8 @@ use tokio::time::{Instant, sleep};
 
 use super::{Fence, Moving, Registry, Uid};
 
-/// How long the API server may still carry out a request that nobody waits for any more: its handler goes on until its
-/// own deadline (tried: 34 s, CONTROL-PLANE 13).
-pub(super) const OUTLIVES: Duration = Duration::from_secs(35);
+/// How long a write outlives its request.
+pub(super) const OUTLIVES: Duration = ringside_ring::REQUEST_LIFETIME;
 /// The same for a deletion of many. Its handler has no deadline but that of the API server's requests (`--request-timeout`, 60 s by
 /// default), and it deletes by name what it listed at its beginning, whatever the labels say by then.
 pub(super) const DELETION_OUTLIVES: Duration = Duration::from_secs(65);

@@ -21,7 +21,7 @@ use tower::{Service, ServiceExt};
 use super::Next;
 use crate::{
     body::{Body, BoxError, until},
-    election::{Hold, Locks, lead::Lead},
+    election::{Hold, LeadInDoubt, Locks, lead::Lead},
     membership::{Gate, Term},
     policy::{Knowledge, Policy, Read},
     request::RequestInfo,
@@ -108,7 +108,7 @@ impl Admitted {
 
     /// Why it has.
     fn why(&self) -> Refusal {
-        if self.term.is_on() { Refusal::LeadInDoubt } else { Refusal::NotAShard }
+        if self.term.is_on() { LeadInDoubt.into() } else { Refusal::NotAShard }
     }
 
     /// Returns when the controller is to be shown another set of a resource's objects: this shard's alone, or all.

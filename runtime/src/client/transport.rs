@@ -40,7 +40,7 @@ use super::{
     http2::{ATTEMPTS, Http2, UNUSED, Unanswered},
     silence::Servers,
 };
-use crate::{contained::Contained, explain::causes};
+use crate::{contained::Contained, explain::causes, no_answer::NoAnswer};
 
 /// How many HTTP/1.1 connections are kept that nothing is sent on. More are closed after their request.
 const UNUSED_CONNECTIONS: usize = 16;
@@ -50,23 +50,6 @@ const HTTP1_HEADERS: usize = 500;
 const HTTP1_BUFFER: usize = 64 << 10;
 /// After how long a server that had no HTTP/2 is asked for it again: it may have been upgraded.
 const ASK_AGAIN: Duration = Duration::from_secs(300);
-
-/// Why the API server did not answer.
-#[derive(Debug, thiserror::Error)]
-pub enum NoAnswer {
-    /// The request was not sent.
-    #[error("the API server can't be reached: {0}")]
-    Unreachable(#[source] BoxError),
-    /// The API server did nothing with the request, as it says itself.
-    #[error("the API server did not take the request: {0}")]
-    NotProcessed(#[source] BoxError),
-    /// The request may have been sent and done, but there is no answer to it.
-    #[error("no answer from the API server: {0}")]
-    Failed(#[source] BoxError),
-    /// The same: it was waited for, and its server does not answer anything any more.
-    #[error("the API server at {0} has stopped answering")]
-    Gone(SocketAddr),
-}
 
 /// On a request: its answer is a watch, which has a window of [`super::WATCH_WINDOW`] bytes.
 #[derive(Clone, Copy, Debug)]
