@@ -8,11 +8,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::lock::Mutex;
 use ringside_ring::{Grace, cluster_ring::GroupResource};
 use tokio::{sync::watch, time::Instant};
 
-use crate::{move_id, target::Target, writes::LATE};
+use crate::{lock::Mutex, move_id, target::Target};
+use ringside_ring::REQUEST_LIFETIME;
 
 struct Drain {
     resource: GroupResource,
@@ -309,7 +309,7 @@ impl Drains {
         let is_over = register.by_uid.get(uid).is_some_and(|drain| match drain.asked {
             Asked::Yes => true,
             Asked::NotYet => false,
-            Asked::Perhaps => drain.since.elapsed() >= LATE,
+            Asked::Perhaps => drain.since.elapsed() >= REQUEST_LIFETIME,
         });
         if is_over {
             register.forget(uid);
@@ -397,7 +397,7 @@ mod tests {
             (1, moment),
             "since then its shard knows"
         );
-        tokio::time::advance(LATE).await;
+        tokio::time::advance(REQUEST_LIFETIME).await;
         drains.settled("never");
         assert_eq!((drains.id("never"), drains.0.lock().due.len()), (None, 1));
     }

@@ -5,18 +5,21 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use crate::lock::{Mutex, rank};
 use k8s_openapi::api::core::v1::ObjectReference;
 
 use ringside_ring::cluster_ring::GroupResource;
-use ringside_runtime::explain::{code, explain};
+use ringside_runtime::explain::explain;
 use tokio::{sync::watch, time::Instant};
 
 mod refusals;
 
 pub(crate) use refusals::{Refusals, RefusedObjects};
 
-use crate::{snapshot::Snapshot, write::is_undone};
+use crate::{
+    api_error::lasts,
+    lock::{Mutex, rank},
+    snapshot::Snapshot,
+};
 
 /// How soon sentences are others, while there are any: each change is a write of the status.
 const SENTENCES: Duration = Duration::from_secs(10);
@@ -192,11 +195,6 @@ impl Faults {
             Some((reference, why))
         })
     }
-}
-
-/// Whether it will be the same next time, until somebody does something about it.
-pub(crate) fn lasts(error: &kube::Error) -> bool {
-    is_undone(error) || matches!(code(error), Some(401 | 403 | 404 | 405))
 }
 
 #[cfg(test)]

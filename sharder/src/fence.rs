@@ -9,7 +9,6 @@ use std::{
     sync::Arc,
 };
 
-use crate::lock::Mutex;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use kube::runtime::reflector::{ObjectRef, Store, store::Writer};
 use ringside_ring::{Ring, RingName, cluster_ring, cluster_ring::GroupResource};
@@ -24,7 +23,7 @@ mod policy;
 pub(crate) use keep::{Keeper, keep};
 pub(crate) use observe::follow;
 
-use crate::{probe::Verdict, snapshot::Snapshot};
+use crate::{lock::Mutex, snapshot::Snapshot, verdict::Verdict};
 use mark::Covered;
 
 /// What is known of the fences of all rings; clones share it.

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt as _};
 use ringside_ring::{Members, Weight, cluster_ring::ShardGroup};
 
-use crate::snapshot::selector;
+use crate::namespaces::selector;
 
 /// A group by its place in the ring's spec, from 1; 0 is that of shards of no group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl Groups {
     /// # Errors
     /// A selector can't be used, for people.
     pub(crate) fn parse(groups: &[ShardGroup]) -> Result<Self, String> {
-        let parse = |group: &ShardGroup| match selector(&group.selector) {
+        let parse = |group: &ShardGroup| match selector::parse(&group.selector) {
             Ok(selector) => Ok((group.name.clone(), selector)),
             Err(error) => Err(format!("the selector of group '{}' can't be used: {error}", group.name)),
         };

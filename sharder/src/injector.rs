@@ -17,12 +17,16 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 pub(crate) mod pods;
+pub(crate) mod ring;
 
 use crate::{
+    client_config::{ClientConfig, Trust},
     config::Injector,
-    keep::Kept,
+    keep::{
+        Kept,
+        additions::{keep_foreign, noted},
+    },
     probe::Home,
-    rings::{ClientConfig, Trust, keep_foreign, noted},
 };
 
 /// The path of the webhook.
@@ -151,7 +155,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::{fixtures::FakeApi, snapshot::belonging_labels};
+    use crate::{belonging::belonging_labels, fixtures::FakeApi};
 
     #[tokio::test(start_paused = true)]
     async fn configurations_go_where_the_sharder_no_longer_injects_unless_they_are_of_another() {

@@ -23,6 +23,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
+pub(crate) mod additions;
 mod edits;
 mod standing;
 mod stored;
@@ -33,7 +34,7 @@ use self::{
     stored::{Stored, adorn, is_stored, versions},
 };
 pub(crate) use self::{standing::Standing, stored::is_ours};
-use crate::{FIELD_MANAGER, news::tell, snapshot::MANAGED};
+use crate::{FIELD_MANAGER, belonging::MANAGED, news::tell};
 use ringside_runtime::explain::{code, explain};
 
 /// How long something must have been stored before it is known to be acted on. An API server follows its configuration by

@@ -18,6 +18,7 @@ use tokio::{
 
 use crate::{
     cleanup::departed::{Departed, Leaving},
+    client_config::{ClientConfig, Trust},
     config::Injector,
     faults::Faults,
     fence::{self, Fences, Keeper},
@@ -25,15 +26,17 @@ use crate::{
     leases::{Leases, keep_states},
     leftovers::{Leftovers, withdraw},
     metrics::Metrics,
+    mutating_policies::{self, Support},
     namespaces::Namespaces,
     notices::Notices,
     pauses::Pauses,
-    probe::{self, Home, Verdicts, WebhookModes},
-    reconcile::{Known, distribute},
-    rings::{self, ClientConfig, Support, Told, Trust, reconcile},
+    probe::{self, Home, WebhookModes},
+    reconcile::{Known, Tools, distribute},
     snapshot::{Snapshot, Snapshots},
+    status::{Told, reconcile},
+    verdict::Verdicts,
     webhook::Creates,
-    writes::AllWrites,
+    writes::{AllWrites, Writes},
 };
 
 /// What leading needs.
@@ -147,7 +150,7 @@ impl Leader {
         tokio::select! {
             never = states => never,
             never = self.notices.write() => never,
-            never = rings::follow_support(&self.client, self.sync_period, &self.support) => never,
+            never = mutating_policies::follow(&self.client, self.sync_period, &self.support) => never,
             never = self.probe() => never,
             never = self.rings(rings) => never,
         }
@@ -266,7 +269,7 @@ impl Leader {
         let fenced = fence::keep(keeper, latest.clone());
         let withdrawn = withdraw(self.client.clone(), self.writes.clone(), leftovers, latest.clone());
         let uninjected = self.clone().look_at_pods(latest.clone(), found);
-        let distributed = distribute(Self { reach: asked, ..self.clone() }, latest, known, faults);
+        let distributed = distribute((self.tools(asked), Writes::among(&self.writes)), latest, known, faults);
         let work = async move {
             if let Some(before) = before {
                 before.stop().await;
@@ -283,6 +286,21 @@ impl Leader {
         let work = Box::pin(work);
         let task = tasks.spawn(async move { heartbeats.follow(name, work).await });
         Running { ring: ring.clone(), metrics: self.metrics.clone(), snapshots, task }
+    }
+
+    /// What the work on a ring needs, where `reach` tells whether the API server asks the webhook about it.
+    fn tools(&self, reach: Verdicts) -> Tools {
+        Tools {
+            client: self.client.clone(),
+            watches: self.watches.clone(),
+            leases: self.leases.clone(),
+            namespaces: self.namespaces.clone(),
+            fences: self.fences.clone(),
+            notices: self.notices.clone(),
+            metrics: self.metrics.clone(),
+            heartbeats: self.heartbeats.clone(),
+            reach,
+        }
     }
 
     /// Looks for Pods without the proxy, where there is an injector.

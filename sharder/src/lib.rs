@@ -1,22 +1,29 @@
 //! The sharder: watches rings and shard Leases, assigns objects, moves them, answers the admission webhook.
 //!
-//! It carries out what `ringside-ring` decides. Arrows between its rooms point one way:
+//! It carries out what `ringside-ring` decides. Each room uses those below it alone, which a test of the tree looks after:
 //!
 //! ```text
-//! config → leases → snapshot → index → reconcile → leader → run
-//!                      ├─────→ rings  ──────────────↗       ↗
-//!                      ├─────→ cleanup ─────────────↗      ↗
-//!                      └─────→ webhook ────────────────────
+//! run
+//! leader, observe                               what one replica does, what each does
+//! status      webhook      cleanup, leftovers   what users and the API server are told; new objects; labels off
+//! injector, probe          reconcile            what is kept in the cluster; distribution
+//! fence, keep              queue, write, child  the API server's fence; how objects are written
+//! index                    leases, rolls        what is seen of objects, and of shards
+//! snapshot, groups, resources, rings, namespaces
+//! config, api_error, belonging, lock, news, pauses
 //! ```
 //!
 //! `command` is what the program `ringside` runs: `cleanup` alone, and `plan`, which only says what `run` would do.
 //!
 //! Every replica runs the watches and the webhook; one of them leads and does the rest (`leader`).
 
+mod api_error;
+mod belonging;
 mod candidate;
 mod cel;
 mod child;
 mod cleanup;
+mod client_config;
 mod command;
 mod config;
 mod drains;
@@ -36,6 +43,7 @@ mod leftovers;
 mod lock;
 mod metrics;
 mod move_id;
+mod mutating_policies;
 mod namespaces;
 mod news;
 mod notices;
@@ -52,7 +60,9 @@ mod rings;
 mod rolls;
 mod run;
 mod snapshot;
+mod status;
 mod target;
+mod verdict;
 mod webhook;
 mod write;
 mod writes;

@@ -15,7 +15,7 @@ use ringside_ring::{Members, RingName, cluster_ring::GroupResource, lease::Shard
 
 mod rings;
 
-pub(crate) use rings::{Objects, OfShard, RingFigures};
+pub(crate) use rings::{CONDITION_MOVES, Objects, OfShard, RingFigures};
 
 use rings::Rings;
 

@@ -1,5 +1,7 @@
 //! The labels of namespaces, for the namespace selectors of rings.
 
+pub(crate) mod selector;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     convert::Infallible,

@@ -6,6 +6,8 @@ use kube::Client;
 use ringside_runtime::{admin::Check, clock::SharedClock, shutdown::Shutdown, tasks::Tasks};
 use tokio::sync::watch;
 
+mod maintain;
+
 use crate::{
     config::Config,
     fence::{self, Fences},
@@ -14,8 +16,9 @@ use crate::{
     namespaces::Namespaces,
     resources, rings,
     rolls::{self, Rolls},
-    snapshot::{Snapshots, Sources, maintain},
+    snapshot::Snapshots,
 };
+use maintain::{Sources, maintain};
 
 /// Clients with the timeouts of what they are for.
 #[derive(Clone)]

@@ -16,15 +16,13 @@ use kube::{
 };
 use ringside_runtime::explain::explain;
 use serde_json::{Value, json};
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep, timeout},
-};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
+    belonging::belonging_labels,
     keep::{ACTED_ON, Kept, Standing},
     pauses::Pauses,
-    snapshot::belonging_labels,
+    verdict::Verdict,
 };
 
 mod mode;
@@ -43,12 +41,6 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// is not seen to work is taken not to. Nothing may wait for ever for an answer that never comes, and nothing may rely on one
 /// that is old.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Whether the API server does what it should with a probe, or why not; none while that is not known.
-pub(crate) type Verdict = Option<Result<(), String>>;
-
-/// What is known of that. Clones share it.
-pub(crate) type Verdicts = watch::Sender<Verdict>;
 
 /// The sharder's namespace: where the probes are made, and with which their objects go.
 #[derive(Clone)]

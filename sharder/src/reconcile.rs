@@ -24,12 +24,13 @@ use std::{convert::Infallible, sync::Arc};
 use futures::{StreamExt, stream};
 use tokio::sync::watch;
 
-use crate::{faults::Faults, leader::Leader, queue::work::Queue, snapshot::Snapshot, writes::Writes};
+use crate::{faults::Faults, queue::work::Queue, snapshot::Snapshot, writes::Writes};
 
 mod children;
 mod family;
 mod first_pass;
 mod judge;
+mod kinds;
 mod known;
 mod rebalance;
 mod review;
@@ -40,7 +41,10 @@ mod takeover;
 mod told;
 mod unlabelled;
 
-use self::ring::{Ring, Tools};
+#[cfg(test)]
+pub(crate) use self::kinds::kinds_of;
+use self::ring::Ring;
+pub(crate) use self::ring::Tools;
 #[cfg(test)]
 pub(crate) use known::Counts;
 pub(crate) use known::{Distribution, Known};
@@ -50,12 +54,11 @@ const PARALLEL: usize = 64;
 
 /// Distributes the objects of one ring, for as long as this replica leads.
 pub(crate) async fn distribute(
-    leader: Leader,
+    (tools, writes): (Tools, Writes),
     mut latest: watch::Receiver<Arc<Snapshot>>,
     known: Known,
     faults: Faults,
 ) -> Infallible {
-    let (tools, writes) = (Tools::of(&leader), Writes::among(&leader.writes));
     distribute_with(&tools, &writes, &mut latest, &known, &faults).await
 }
 

@@ -1,4 +1,4 @@
-//! Rings: what users configured, and what they are told about it.
+//! The rings as users configured them: a watch on each kind.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -13,22 +13,6 @@ use kube::{
 };
 use ringside_ring::{Ring, RingKind};
 use tokio::sync::watch;
-
-mod additions;
-mod announce;
-mod figures;
-mod filtered;
-mod label_policy;
-mod reconcile;
-mod report;
-mod status;
-mod webhook_configuration;
-
-pub(crate) use additions::{keep_foreign, noted};
-pub(crate) use label_policy::{Support, bindings_of, follow as follow_support};
-pub(crate) use reconcile::{Told, reconcile};
-pub(crate) use status::CONDITION_MOVES;
-pub(crate) use webhook_configuration::{ClientConfig, SERVICE_NAME, Trust};
 
 use ringside_runtime::explain::{code, explain_watch};
 

@@ -22,13 +22,14 @@ use tokio::{net::TcpListener, sync::watch};
 use crate::{
     candidate::{free_from_who_is_gone, holder_of},
     cleanup::departed::Departed,
+    client_config::{ClientConfig, Trust},
     config::{CertificateSource, Config},
     leader::{Leader, campaign},
     metrics::Metrics,
     notices::Notices,
     observe::{Clients, Observed, observe, until},
-    probe::{Verdicts, WebhookModes},
-    rings::{ClientConfig, Trust},
+    probe::WebhookModes,
+    verdict::Verdicts,
     webhook::{
         Creates, Injector, Room, ServingIdentity,
         certificates::{self, Lifetimes, follow_files, server_names},

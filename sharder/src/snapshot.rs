@@ -24,16 +24,14 @@ use ringside_ring::{
 use tokio::time::Instant;
 
 mod mains;
-mod maintain;
-mod namespaces;
 
 pub(crate) use mains::{Above, Main};
 use mains::{departing, mains};
-pub(crate) use maintain::{Sources, maintain};
-pub(crate) use namespaces::parse as selector;
 
 use crate::{
+    belonging::belonging_labels,
     groups::{self, GroupId, Groups},
+    namespaces::selector,
     resources::{Catalog, Resource, Unusable},
 };
 
@@ -95,17 +93,6 @@ pub(crate) struct Snapshot {
 /// How long shards may take to read what is new in the ring before that is told: a renewal or two of their Leases.
 const LONG_UNHEARD: Duration = Duration::from_secs(30);
 
-/// The label of what the sharder writes for rings (CONTRACT, "Assignment", of the webhook's configuration). The project that
-/// the contract comes from sets it too.
-pub(crate) const BELONGING: (&str, &str) = ("app.kubernetes.io/name", "controller-sharding");
-/// And the one that is ours alone: what has it not is neither changed nor deleted.
-pub(crate) const MANAGED: (&str, &str) = ("app.kubernetes.io/managed-by", "ringside-sharder");
-
-/// The labels of what the sharder keeps.
-pub(crate) fn belonging_labels() -> BTreeMap<String, String> {
-    [BELONGING, MANAGED].map(|(key, value)| (key.to_owned(), value.to_owned())).into()
-}
-
 impl Snapshot {
     /// The metadata of an object that belongs to the ring: its name, its label, and the ring as its owner.
     pub(crate) fn belonging(&self, name: String) -> ObjectMeta {
@@ -136,7 +123,7 @@ impl Snapshot {
     ) -> Self {
         let mut problems = Vec::new();
         let namespace_selector = ring.spec.effective_namespace_selector();
-        let namespaces = namespaces::parse(&namespace_selector).unwrap_or_else(|error| {
+        let namespaces = selector::parse(&namespace_selector).unwrap_or_else(|error| {
             problems.push(format!("namespaceSelector can't be used: {error}"));
             select_nothing()
         });

@@ -11,6 +11,7 @@ use kube::{
 use ringside_ring::{RingLabels, patch};
 
 use crate::{
+    api_error::UNDONE,
     index::Mark,
     resources::{Object, Resource},
     target::Target,
@@ -181,9 +182,6 @@ async fn patch_within(
     api.clone().into_client().request(request).await
 }
 
-/// The reason of an error that is not the API server's own.
-const UNDONE: &str = "LabelsUndone";
-
 /// The error of a write that was accepted and does not show: to the sharder a refusal, which may pass.
 async fn undone(writes: &Writes, client: &Client, resource: &Resource) -> kube::Error {
     let why = match writes.kept(resource) {
@@ -222,36 +220,6 @@ async fn stored_version(client: &Client, resource: &Resource) -> Option<String> 
     (converts && stored != resource.api().version).then_some(stored)
 }
 
-/// Whether the API server accepted a write, and somebody took it back in the same moment.
-pub(crate) fn is_undone(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.reason == UNDONE)
-}
-
-/// Whether a write that ended so was refused, and will never be carried out.
-///
-/// Without an answer it may be. After 429 too: that comes after such a one as well, as it is then asked for again.
-pub(crate) fn is_refused(error: &kube::Error) -> bool {
-    code(error).is_some_and(|code| code < 500 && code != 429)
-}
-
-/// Whether the API server refuses the write for what it is or what it is to, and no write before it can be under way: the same will
-/// come of it next time.
-///
-/// So it is where a webhook can't be called that has to be: that is asked before anything is stored. What others change all the time
-/// (409) is not refused.
-pub(crate) fn is_certainly_refused(error: &kube::Error) -> bool {
-    let calls_webhook = |status: &Status| status.code == 500 && status.message.contains("failed calling webhook");
-    matches!(code(error), Some(400 | 403 | 405 | 413 | 422))
-        || is_undone(error)
-        || matches!(error, kube::Error::Api(status) if calls_webhook(status))
-}
-
-/// Whether it is the API server's authorizer that refuses the write, and no policy: one that has just started says so of everything,
-/// until it has read the roles.
-pub(crate) fn is_unauthorized(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 403 && status.message.contains("cannot patch resource"))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -260,6 +228,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api_error::is_undone;
     use crate::{fixtures::FakeApi, snapshot::tests::resource};
 
     const PATH: &str = "/apis/x.example/v1/namespaces/default/things/o";
@@ -345,22 +314,6 @@ mod tests {
         api.intercept(|asked, _| asked.query.contains("dryRun=All").then_some(StatusCode::BAD_REQUEST));
         assert!(matches!(assigned(&api, &writes, true).await, Ok(Outcome::Written { .. })));
         assert_eq!(dry_runs(&api), [true, false]);
-    }
-
-    #[test]
-    fn what_may_be_carried_out_or_passes_is_not_certainly_refused() {
-        for (code, message, expected) in [
-            (403, "denied", true),
-            (422, "invalid", true),
-            (500, "Internal error occurred: failed calling webhook \"w.example.com\": connection refused", true),
-            (500, "etcdserver: request timed out", false),
-            (409, "the object has been modified", false),
-            (429, "too many requests", false),
-            (504, "timeout", false),
-        ] {
-            let error = kube::Error::Api(Status::failure(message, "Reason").with_code(code).boxed());
-            assert_eq!(is_certainly_refused(&error), expected, "{code} {message}");
-        }
     }
 
     #[tokio::test]

@@ -16,7 +16,6 @@ use std::{
     time::Duration,
 };
 
-use crate::lock::Mutex;
 use ringside_ring::cluster_ring::GroupResource;
 use tokio::{sync::oneshot, time::sleep};
 use tokio_util::task::TaskTracker;
@@ -24,6 +23,7 @@ use tokio_util::task::TaskTracker;
 use crate::{
     index::Mark,
     leases::Hold,
+    lock::Mutex,
     metrics::Metrics,
     queue::limiter::{Answer, Limiter, MAX_PERMITS, Priority, RingLimiter},
     resources::{Object, Resource},
@@ -32,9 +32,6 @@ use crate::{
 /// How long a write goes on that nobody waits for: twice what Kubernetes promises for 99 of 100 writes to one object
 /// (1 s, the SLO "API call latency").
 const PATIENCE: Duration = Duration::from_secs(2);
-/// After so long no write is carried out any more, whatever came of its answer: one that was forwarded may live for 34 s in
-/// the API server (CONTROL-PLANE, 13).
-pub(crate) const LATE: Duration = Duration::from_secs(35);
 
 /// Is told what the API server answers about objects, so that what is known is never older than what was written.
 pub(crate) trait Answers: Send + Sync {

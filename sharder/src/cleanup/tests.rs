@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
+    belonging::belonging_labels,
     fixtures::FakeApi,
     reconcile::tests::{CONFIG_MAPS, SECRETS, path},
-    snapshot::{belonging_labels, tests::resource},
+    snapshot::tests::resource,
 };
 
 fn cleanup(api: &FakeApi) -> Cleanup {

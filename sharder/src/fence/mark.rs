@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use ringside_ring::cluster_ring::GroupResource;
 use serde::{Deserialize, Serialize};
 
-use crate::probe::Verdict;
+use crate::verdict::Verdict;
 
 /// The annotation with the note.
 pub(super) const IN_PLACE: &str = "ringside.dev/in-place";

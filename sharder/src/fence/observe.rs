@@ -15,7 +15,7 @@ use ringside_runtime::explain::{code, explain_watch};
 use serde::de::DeserializeOwned;
 
 use super::{Fences, keep::impossible};
-use crate::snapshot::MANAGED;
+use crate::belonging::MANAGED;
 
 /// Follows what is stored of all fences.
 pub(crate) fn follow(client: Client) -> (Fences, impl Future<Output = Result<(), Infallible>> + Send) {

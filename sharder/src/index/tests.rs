@@ -7,12 +7,11 @@ use std::{
     sync::Arc,
 };
 
-use crate::lock::Mutex;
 use ringside_ring::RingLabels;
 use serde_json::json;
 
 use super::{counts::OfShard, objects::Member, *};
-use crate::snapshot::tests::resource;
+use crate::{lock::Mutex, reconcile::kinds_of, snapshot::tests::resource};
 
 mod limits;
 mod random;
@@ -110,7 +109,7 @@ pub(super) fn object(
 
 #[test]
 fn kinds_of_a_ring_name_their_controllers() {
-    let kinds = Kind::of(&crate::snapshot::tests::snapshot());
+    let kinds = kinds_of(&crate::snapshot::tests::snapshot());
     let said: Vec<_> = kinds.iter().map(|kind| (&*kind.resource.kind, kind.is_root, &*kind.controllers)).collect();
     assert_eq!(said, [("ConfigMap", true, &[][..]), ("Secret", false, &[ResourceId(0), ResourceId(1)][..])]);
 }
@@ -325,7 +324,7 @@ fn owner_without_namespace_is_followed_from_every_namespace() {
     let catalog =
         [global("Tenant", "tenants"), resource("", "ConfigMap", "configmaps"), resource("", "Secret", "secrets")];
     let snapshot = crate::snapshot::tests::with_catalog(&spec, catalog);
-    let kinds = Kind::of(&snapshot);
+    let kinds = kinds_of(&snapshot);
     let id = |plural: &str| {
         let at = kinds.iter().position(|kind| kind.resource.id.resource == plural).unwrap();
         ResourceId(u8::try_from(at).unwrap())

@@ -20,13 +20,13 @@ use tokio::{sync::watch, time::sleep};
 use super::{DISABLED, ENABLED, LABEL};
 use crate::{
     inject::INJECTED,
+    injector::ring::{RINGS, accounts_of, ring_of},
     leases::Leases,
     namespaces::Namespaces,
     news::tell,
     pages::pages_with,
     resources::Object,
     snapshot::Snapshot,
-    webhook::injector::{RINGS, accounts_of, ring_of},
 };
 
 /// How often they are looked for.

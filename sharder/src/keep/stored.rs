@@ -16,7 +16,7 @@ use ringside_runtime::explain::explain_watch;
 use tokio::time::Instant;
 
 use super::Standing;
-use crate::{FIELD_MANAGER, snapshot::MANAGED};
+use crate::{FIELD_MANAGER, belonging::MANAGED};
 
 /// What is stored, and since when.
 pub(super) struct Stored {

@@ -21,7 +21,7 @@ fn kept(api: &FakeApi) -> (Kept, impl Future<Output = Infallible> + Send + 'stat
 }
 
 fn ours() -> Value {
-    json!(crate::snapshot::belonging_labels())
+    json!(crate::belonging::belonging_labels())
 }
 
 fn object(says: &str) -> DynamicObject {

@@ -25,7 +25,7 @@ use super::{
     plan::{Action, Todo, plan},
 };
 use crate::{
-    faults::lasts,
+    api_error::lasts,
     metrics::Metrics,
     notices::{Notice, Notices},
 };

@@ -29,7 +29,7 @@ mod held;
 
 pub(super) use self::held::Held;
 use super::book::LeaseKey;
-use crate::write::is_refused;
+use crate::api_error::{HoldEnded, is_refused};
 
 /// How long a Lease is left alone after a hold has run out: a shard that waits takes it meanwhile. Client-go's election looks
 /// every 2 to 4.4 s by default.
@@ -135,16 +135,6 @@ impl Holds {
             stands
         });
     }
-}
-
-/// The error of a write that was not sent: there was no hold for it any more.
-#[derive(Debug, thiserror::Error)]
-#[error("the hold on the Lease of the object's shard has ended")]
-struct HoldEnded;
-
-/// Whether a write was not sent as its hold had ended.
-pub(crate) fn has_ended(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Service(error) if error.is::<HoldEnded>())
 }
 
 /// The permission to take a shard's objects, for as long as the sharder holds its Lease. While there is one the Lease is not

@@ -9,7 +9,6 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use crate::lock::Mutex;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet},
@@ -18,7 +17,10 @@ use prometheus_client::{
 use ringside_ring::{RingName, cluster_ring::GroupResource};
 
 use super::{ResourceLabels, RingLabel, labels, ring_label};
-use crate::{index::Lone, rings::CONDITION_MOVES};
+use crate::{index::Lone, lock::Mutex};
+
+/// The type of the condition that says whether objects move between shards that work.
+pub(crate) const CONDITION_MOVES: &str = "MovesEnabled";
 
 /// What is known of one ring.
 #[derive(Clone, Debug, Default)]

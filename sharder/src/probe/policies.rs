@@ -12,14 +12,15 @@ use ringside_runtime::explain::explain;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{Answer, Concerned, Home, NAME, PAUSE, Probe, Verdict, Verdicts};
+use super::{Answer, Concerned, Home, NAME, PAUSE, Probe};
 use crate::{
     cel::quoted,
     fence::Fences,
     keep::{Kept, with_spec},
+    mutating_policies::{Support, bindings_of},
     news::tell,
-    rings::{Support, bindings_of},
     snapshot::Snapshots,
+    verdict::{Verdict, Verdicts},
 };
 
 const VALIDATING: &str = "validating-policy";

@@ -11,7 +11,7 @@ use http::{Method, StatusCode};
 use kube::{core::DynamicObject, discovery::ApiResource};
 
 use super::*;
-use crate::{fixtures::FakeApi, news::tell};
+use crate::{fixtures::FakeApi, news::tell, verdict::Verdicts};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/ringside-system/leases";
 

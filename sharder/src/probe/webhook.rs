@@ -15,13 +15,17 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{
-    Answer, Concerned, Home, NAME, Probe, Verdicts,
+    Answer, Concerned, Home, NAME, Probe,
     mode::{Switch, WebhookModes},
 };
 use crate::{
-    keep::Kept,
+    client_config::{ClientConfig, Trust},
+    keep::{
+        Kept,
+        additions::{keep_foreign, noted},
+    },
     news::tell,
-    rings::{ClientConfig, Trust, keep_foreign, noted},
+    verdict::Verdicts,
 };
 
 /// The path of the webhook that is asked about nothing but this.

@@ -13,7 +13,6 @@ use std::{
     time::Duration,
 };
 
-use crate::lock::Mutex;
 use ringside_ring::cluster_ring::GroupResource;
 use ringside_runtime::{client::Pause, explain::code};
 use tokio::{
@@ -25,7 +24,7 @@ mod flows;
 mod limit;
 
 use self::flows::{FlowId, Flows, Next};
-use crate::{leases::hold::has_ended, metrics::Metrics};
+use crate::{api_error::has_ended, lock::Mutex, metrics::Metrics};
 pub(crate) use limit::{MAX_PERMITS, MIN_PERMITS};
 
 /// The time after which a write leaves the count: what Kubernetes promises for 99 of 100 writes to one object (the SLO "API

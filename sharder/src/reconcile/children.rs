@@ -17,12 +17,12 @@ use super::{
     ring::Ring,
 };
 use crate::{
+    api_error::{is_certainly_refused, is_refused, is_unauthorized},
     child::{bring, bring_as_seen},
     index::{self, ChildrenOf, Mark, ResourceId, Selected, Source, repair},
     queue::limiter::MAX_PERMITS,
     resources::Resource,
     target::Target,
-    write::{is_certainly_refused, is_refused, is_unauthorized},
     writes::Writes,
 };
 

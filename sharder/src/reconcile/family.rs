@@ -17,10 +17,10 @@ use super::{
     told::{Before, Moved},
 };
 use crate::{
+    api_error::{has_ended, is_refused},
     failed_moves::Part,
     faults::Task,
     index::{Mark, ResourceId, Selected, Slot},
-    leases::hold::has_ended,
     queue::{
         limiter::Priority,
         work::{Outcome, Work},
@@ -28,7 +28,7 @@ use crate::{
     release::Releases,
     snapshot::Main,
     target::Target,
-    write::{Outcome as Written, is_refused, write},
+    write::{Outcome as Written, write},
     writes::Writes,
 };
 

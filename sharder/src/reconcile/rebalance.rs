@@ -18,6 +18,7 @@ use super::{
     ring::{Ring, Seen, What},
 };
 use crate::{
+    api_error::is_refused,
     failed_moves::MANY,
     faults::Task,
     index::{ResourceId, Slot},
@@ -30,7 +31,7 @@ use crate::{
     resources::Resource,
     snapshot::Main,
     target::Target,
-    write::{Outcome as Written, is_refused, write},
+    write::{Outcome as Written, write},
 };
 
 /// How soon it is looked again whether lists have ended.

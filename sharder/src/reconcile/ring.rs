@@ -5,7 +5,6 @@ use std::{
     sync::Arc,
 };
 
-use crate::lock::{Mutex, rank};
 use kube::Client;
 use ringside_ring::{
     RingLabels, ShardName,
@@ -21,6 +20,7 @@ use super::{
     family::Root,
     first_pass::FirstPasses,
     judge::{Judge, Watching},
+    kinds::kinds_of,
     takeover::Takeovers,
     told::Told,
 };
@@ -29,16 +29,16 @@ use crate::{
     faults::Faults,
     fence::Fences,
     index::{self, Index, Kind, Mark, ResourceId, Role, Selected, Shard, SharedLists, Slot, Source, Sources},
-    leader::Leader,
     leases::Leases,
+    lock::{Mutex, rank},
     metrics::Metrics,
     namespaces::Namespaces,
     notices::Notices,
-    probe::Verdicts,
     queue::moves::Moves,
     resources::{Object, Resource},
     snapshot::{Main, Place, Snapshot},
     target::Target,
+    verdict::Verdicts,
     writes::{Answers, Writes},
 };
 
@@ -47,34 +47,18 @@ type SharedSources = Arc<Mutex<Sources, { rank::SOURCES }>>;
 
 /// What the work on a ring needs of the rest of the sharder.
 #[derive(Clone)]
-pub(super) struct Tools {
-    pub(super) client: Client,
+pub(crate) struct Tools {
+    pub(crate) client: Client,
     /// The client for watches, which may be silent for longer.
-    pub(super) watches: Client,
-    pub(super) leases: Leases,
-    pub(super) namespaces: Namespaces,
-    pub(super) fences: Fences,
-    pub(super) notices: Notices,
-    pub(super) metrics: Metrics,
-    pub(super) heartbeats: Heartbeats,
+    pub(crate) watches: Client,
+    pub(crate) leases: Leases,
+    pub(crate) namespaces: Namespaces,
+    pub(crate) fences: Fences,
+    pub(crate) notices: Notices,
+    pub(crate) metrics: Metrics,
+    pub(crate) heartbeats: Heartbeats,
     /// Whether the API server asks the webhook about the ring.
-    pub(super) reach: Verdicts,
-}
-
-impl Tools {
-    pub(super) fn of(leader: &Leader) -> Self {
-        Self {
-            client: leader.client.clone(),
-            watches: leader.watches.clone(),
-            leases: leader.leases.clone(),
-            namespaces: leader.namespaces.clone(),
-            fences: leader.fences.clone(),
-            notices: leader.notices.clone(),
-            metrics: leader.metrics.clone(),
-            heartbeats: leader.heartbeats.clone(),
-            reach: leader.reach.clone(),
-        }
-    }
+    pub(crate) reach: Verdicts,
 }
 
 /// One ring, for as long as its resources and namespaces are the same.
@@ -136,7 +120,7 @@ impl Ring {
         known: &Known,
         faults: &Faults,
     ) -> Self {
-        let (kinds, labels) = (Kind::of(snapshot), snapshot.labels.clone());
+        let (kinds, labels) = (kinds_of(snapshot), snapshot.labels.clone());
         let moves = (known.drains.clone(), known.failed_moves.clone());
         let judge = Judge::new(snapshot.clone(), &kinds, moves, tools.fences.clone(), faults.clone());
         let judge = Arc::new(judge);

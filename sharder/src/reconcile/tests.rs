@@ -114,7 +114,7 @@ impl World {
             notices: Notices::new(api.client()),
             metrics: Metrics::default(),
             heartbeats: Heartbeats::default(),
-            reach: crate::probe::Verdicts::default(),
+            reach: crate::verdict::Verdicts::default(),
         };
         let snapshots = watch::Sender::new(Arc::new(snapshot));
         Self {

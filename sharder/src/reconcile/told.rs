@@ -6,7 +6,6 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::lock::Mutex;
 use ringside_ring::{RingName, ShardName, cluster_ring::GroupResource, decide::How};
 use ringside_runtime::explain::{code, explain};
 use tokio::time::{Instant, sleep};
@@ -17,16 +16,17 @@ use super::{
     ring::Ring,
 };
 use crate::{
+    api_error::{is_undone, lasts},
     drains::Drains,
     failed_moves::{Cause, Failure, Part},
-    faults::{Faults, Refusals, Task, lasts},
+    faults::{Faults, Refusals, Task},
     index::{Kind, Slot},
+    lock::Mutex,
     move_id,
     notices::Notice,
     queue::work::Outcome,
     snapshot::Main,
     target::Target,
-    write::is_undone,
 };
 
 /// How often what came of many objects is logged.

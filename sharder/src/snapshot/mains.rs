@@ -8,8 +8,10 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use ringside_ring::{PlacedBy, Ring, cluster_ring::GroupResource};
 
-use super::namespaces::check_key;
-use crate::resources::{Catalog, Resource, Unusable, labelled};
+use crate::{
+    namespaces::selector::check_key,
+    resources::{Catalog, Resource, Unusable, labelled},
+};
 
 /// A resource whose objects are distributed, with the resources that they control.
 #[derive(Clone, Debug, PartialEq, Eq)]

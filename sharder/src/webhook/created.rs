@@ -10,7 +10,7 @@ use kube::{Api, Client, ResourceExt as _, api::ListParams};
 use ringside_ring::{RingName, cluster_ring::GroupResource};
 use tokio::time::{Instant, sleep};
 
-use crate::{lock::Mutex, resources::Resource, snapshot::MANAGED};
+use crate::{belonging::MANAGED, lock::Mutex, resources::Resource};
 
 /// How long after its review an object is looked for.
 const AFTER: Duration = Duration::from_secs(3);

@@ -19,14 +19,10 @@ use super::{
 };
 use crate::{
     inject::{Amounts, INJECTED, Injection, Resources, Sidecar, inject},
-    injector::{DISABLED, LABEL},
+    injector::ring::{RINGS, ring_of},
     namespaces::Namespaces,
 };
 
-/// On a pod with the label, or in a namespace with it: the ring.
-const RING: &str = "ringside.dev/ring";
-/// On a namespace with the label: the rings of pods that name none, by their service accounts, as `ACCOUNT=RING,…`.
-pub(crate) const RINGS: &str = "ringside.dev/rings";
 /// On a pod: the containers that talk to the proxy, with commas; all without it.
 const CONTAINERS: &str = "ringside.dev/containers";
 /// On a pod: options of the proxy, as on its command line.
@@ -171,26 +167,6 @@ impl Injector {
         *known = Some((sidecar, Instant::now()));
         Ok(sidecar)
     }
-}
-
-/// The ring that a pod is to join: as it says itself, or as its namespace says of its service account.
-pub(crate) fn ring_of(pod: &Value, of_namespace: &str) -> Option<String> {
-    let metadata = &pod["metadata"];
-    let (label, annotation) = (metadata["labels"][LABEL].as_str(), metadata["annotations"][RING].as_str());
-    if label == Some(DISABLED) {
-        return None;
-    }
-    // The value of a label can't name a ControllerRing.
-    if let Some(ring) = annotation.or(label) {
-        return Some(ring.to_owned());
-    }
-    let account = pod["spec"]["serviceAccountName"].as_str().unwrap_or("default");
-    accounts_of(of_namespace).find(|(name, _)| *name == account).map(|(_, ring)| ring.to_owned())
-}
-
-/// The service accounts that a namespace names, each with its ring.
-pub(crate) fn accounts_of(of_namespace: &str) -> impl Iterator<Item = (&str, &str)> {
-    of_namespace.split(',').filter_map(|pair| pair.split_once('=')).map(|(account, ring)| (account.trim(), ring.trim()))
 }
 
 /// Makes the pod of the review this one: injections change nothing else in it.

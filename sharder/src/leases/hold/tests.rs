@@ -13,6 +13,7 @@ use super::{
     *,
 };
 use crate::{
+    api_error::has_ended,
     fixtures::FakeApi,
     leases::{
         Leases,

@@ -27,9 +27,9 @@ use super::{
 };
 use crate::{
     FIELD_MANAGER,
+    client_config::{SERVICE_NAME, Trust},
     news::tell,
     pauses::Pauses,
-    rings::{SERVICE_NAME, Trust},
     webhook::ServingIdentity,
 };
 

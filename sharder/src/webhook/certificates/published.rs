@@ -4,7 +4,7 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::{Api, Client, api::ListParams};
 
 use super::Certificates;
-use crate::snapshot::MANAGED;
+use crate::belonging::MANAGED;
 
 /// Whether every configuration that leads to this webhook trusts the authority, given as PEM. Those of others that have the
 /// same label trust none of ours.

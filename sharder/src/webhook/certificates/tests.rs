@@ -29,7 +29,7 @@ use super::{
     secret::{Nonsense, read, write},
     *,
 };
-use crate::{fixtures::FakeApi, metrics::Metrics, rings::Trust, webhook::ServingIdentity};
+use crate::{client_config::Trust, fixtures::FakeApi, metrics::Metrics, webhook::ServingIdentity};
 
 const SECRET: &str = "/api/v1/namespaces/ringside-system/secrets/ringside-sharder-webhook";
 const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/sharding-a";

@@ -4,7 +4,11 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use http::StatusCode;
 
 use super::*;
-use crate::{fixtures::FakeApi, namespaces};
+use crate::{
+    fixtures::FakeApi,
+    injector::{DISABLED, LABEL, ring::RING},
+    namespaces,
+};
 
 fn api(minor: &str) -> FakeApi {
     let api = FakeApi::default();

@@ -11,30 +11,35 @@ use tokio::{
 };
 
 use super::{
-    additions::{added, keep_foreign},
-    figures::{Figures, figures},
-    filtered::Filtered,
-    label_policy::{Protection, Support},
-    report::Report,
-    status::{
+    conditions::{
         Finding, admitted, children_written, controlled, controllers, fenced_by, in_time, injected, leased, moves,
         reached, stable, status, weighed, without_injector, worked_on,
     },
-    webhook_configuration::{ClientConfig, Trust, asks, webhook_configuration},
+    figures::{Figures, figures},
+    filtered::Filtered,
+    label_policy::Protection,
+    report::Report,
+    webhook_configuration::{asks, webhook_configuration},
 };
 use crate::{
+    client_config::{ClientConfig, Trust},
     faults::Faults,
     fence::{self, Fences},
     injector::pods::Uninjected,
-    keep::{ACTED_ON, Kept, Standing},
+    keep::{
+        ACTED_ON, Kept, Standing,
+        additions::{added, keep_foreign},
+    },
     leases::Leases,
     leftovers::Leftovers,
     metrics::{Metrics, RingFigures},
+    mutating_policies::Support,
     news::tell,
     notices::Notices,
-    probe::{Verdict, Verdicts, WebhookMode, WebhookModes},
+    probe::{WebhookMode, WebhookModes},
     reconcile::Known,
     snapshot::Snapshot,
+    verdict::{Verdict, Verdicts},
     webhook::Creates,
 };
 

@@ -1,12 +1,10 @@
 //! The `MutatingWebhookConfiguration` of a ring (CONTRACT, "Assignment").
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::{
-    ByteString,
     api::admissionregistration::v1::{
-        MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
-        WebhookClientConfig,
+        MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations,
     },
     apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
 };
@@ -14,73 +12,18 @@ use kube::core::{DynamicObject, TypeMeta};
 use ringside_ring::{cluster_ring::GroupResource, grace::CARRIES_GRACE, labels::ACKNOWLEDGER};
 use serde_json::{Value, json};
 
-use super::additions::noted;
 use crate::{
     cel::{POD_NAME, all_of, names_one_of, of_group, of_kinds, quoted},
-    config::WebhookUrl,
+    client_config::{ClientConfig, Trust},
+    keep::additions::noted,
     probe::WebhookMode,
     snapshot::Snapshot,
 };
 
 const WEBHOOK_NAME: &str = "sharder.sharding.timebertt.dev";
-/// The Service by which the API server reaches the webhook.
-pub(crate) const SERVICE_NAME: &str = "ringside-sharder";
 /// How long a request for an object may wait for the webhook. The contract says 5: where an object is in several rings, and the
 /// webhook has fallen silent, a request waits for each of them.
 const TIMEOUT_SECONDS: i32 = 2;
-
-/// On a webhook configuration: the Certificate, as `NAMESPACE/NAME`, whose authority cert-manager's injector writes into it
-/// (CONTRACT, "Assignment": only where cert-manager manages the certificate).
-const INJECT_CA_FROM: &str = "cert-manager.io/inject-ca-from";
-
-/// How the API server reaches the webhook of this installation.
-#[derive(Clone, Debug)]
-pub(crate) struct ClientConfig {
-    pub(crate) namespace: String,
-    pub(crate) url: Option<WebhookUrl>,
-}
-
-/// Who vouches for the webhook's certificate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Trust {
-    /// These authorities, as PEM.
-    Bundle(Vec<u8>),
-    /// The authority of this Certificate of cert-manager, which itself writes it into the configuration.
-    InjectedFrom(String),
-}
-
-impl Trust {
-    /// What a configuration has to say about that.
-    pub(crate) fn annotations(&self) -> Option<BTreeMap<String, String>> {
-        match self {
-            Self::Bundle(_) => None,
-            Self::InjectedFrom(certificate) => Some([(INJECT_CA_FROM.to_owned(), certificate.clone())].into()),
-        }
-    }
-}
-
-impl ClientConfig {
-    /// How it calls this path.
-    pub(crate) fn of(&self, path: &str, trust: &Trust) -> WebhookClientConfig {
-        let ca_bundle = match trust {
-            Trust::Bundle(bundle) => Some(ByteString(bundle.clone())),
-            Trust::InjectedFrom(_) => None,
-        };
-        match &self.url {
-            Some(url) => WebhookClientConfig { ca_bundle, url: Some(format!("{}{path}", url.base)), service: None },
-            None => WebhookClientConfig {
-                ca_bundle,
-                url: None,
-                service: Some(ServiceReference {
-                    name: SERVICE_NAME.to_owned(),
-                    namespace: self.namespace.clone(),
-                    path: Some(path.to_owned()),
-                    port: Some(443),
-                }),
-            },
-        }
-    }
-}
 
 /// Whether a configuration has the API server ask about anything.
 pub(super) fn asks(configuration: &DynamicObject) -> bool {
@@ -219,6 +162,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::client_config::INJECT_CA_FROM;
     use crate::snapshot::tests::snapshot;
 
     fn client_config(url: Option<&str>) -> ClientConfig {

@@ -10,16 +10,15 @@ use kube::{Client, discovery::ApiResource};
 use tokio::sync::watch;
 
 mod policy;
-mod support;
 
 use self::policy::{binding, policy};
-pub(crate) use self::support::{Support, bindings_of, follow};
-use super::status::Finding;
+use super::conditions::Finding;
 use crate::{
     keep::{Kept, Standing},
+    mutating_policies::{Support, bindings_of},
     news::tell,
-    probe::Verdict,
     snapshot::Snapshot,
+    verdict::Verdict,
 };
 
 /// The type of the condition that says whether the labels are kept without the webhook.

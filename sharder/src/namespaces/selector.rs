@@ -1,4 +1,4 @@
-//! The namespaces of a ring, by its selector.
+//! Selectors of labels, read by the rules of Kubernetes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::core::Selector;
@@ -30,7 +30,7 @@ pub(crate) fn parse(selector: &LabelSelector) -> Result<Selector, String> {
 }
 
 /// Whether this can be the key of a label, or of an annotation.
-pub(super) fn check_key(key: &str) -> Result<(), String> {
+pub(crate) fn check_key(key: &str) -> Result<(), String> {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     let is_prefix = |prefix: &str| prefix.len() <= LONGEST_PREFIX && prefix.split('.').all(is_dns_label);
     let is_key = is_name(name) && prefix.is_none_or(is_prefix);

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use ringside_ring::cluster_ring::{ClusterRingStatus, NAMED_SHARDS};
 use tokio::time::{Duration, Instant};
 
-use super::status::LONE_OBJECTS;
+use super::conditions::LONE_OBJECTS;
 use crate::{
     drains::Overdue,
     faults::Faults,

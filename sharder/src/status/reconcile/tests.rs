@@ -9,8 +9,8 @@ use crate::{
     fixtures::FakeApi,
     leases::tests::held_by,
     reconcile::{Counts, Distribution},
-    rings::report::COUNTS,
     snapshot::tests::{example_spec, ring, snapshot, snapshot_of},
+    status::report::COUNTS,
 };
 
 const STATUS: &str = "/apis/sharding.timebertt.dev/v1alpha1/clusterrings/example/status";
@@ -243,7 +243,7 @@ async fn who_begins_to_lead_leaves_the_webhook_as_it_was_until_a_probe_tells() {
     ground.api.put(WEBHOOK, json!({"metadata": {"name": "w"}, "webhooks": [{"rules": [{}]}]}));
     ground.api.intercept(|asked, objects| {
         let stored = objects.get_mut(WEBHOOK).unwrap();
-        stored["metadata"]["labels"] = json!(crate::snapshot::belonging_labels());
+        stored["metadata"]["labels"] = json!(crate::belonging::belonging_labels());
         assert!(
             asked.path != WEBHOOK || asked.method == http::Method::GET || asked.body["webhooks"][0]["rules"].is_array()
         );

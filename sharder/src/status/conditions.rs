@@ -13,10 +13,17 @@ use ringside_ring::{
     },
 };
 
-use super::{additions::added, announce::PENDING, reconcile::lasts, webhook_configuration::asks};
+use super::{announce::PENDING, reconcile::lasts, webhook_configuration::asks};
 use crate::{
-    drains::Overdue, failed_moves::Failed, fence::Report, index::Lone, injector::pods::Uninjected, keep::Standing,
-    leases::Absent, snapshot::Snapshot,
+    drains::Overdue,
+    failed_moves::Failed,
+    fence::Report,
+    index::Lone,
+    injector::pods::Uninjected,
+    keep::{Standing, additions::added},
+    leases::Absent,
+    metrics::CONDITION_MOVES,
+    snapshot::Snapshot,
 };
 
 /// The reason in the condition when something could not be set up.
@@ -29,9 +36,6 @@ const CONDITION_INJECTED: &str = "PodsInjected";
 
 /// The reason in the condition while there are objects without a controller, which may be so for good.
 pub(super) const LONE_OBJECTS: &str = "LoneObjects";
-
-/// The type of the condition that says whether objects move between shards that work.
-pub(crate) const CONDITION_MOVES: &str = "MovesEnabled";
 
 /// What to do about a controller that does not work.
 const REMEDY: &str = "while those of half the shards work, their objects go there: see why the container is not running in these \

@@ -6,10 +6,15 @@ use kube::ResourceExt;
 use ringside_runtime::admin::Check;
 use tokio::{sync::watch, time::Instant};
 
-use super::{Snapshot, Snapshots};
 use crate::{
-    fence::Fences, leases::Leases, metrics::Metrics, namespaces::Namespaces, resources::Catalog, rings::Rings,
+    fence::Fences,
+    leases::Leases,
+    metrics::Metrics,
+    namespaces::Namespaces,
+    resources::Catalog,
+    rings::Rings,
     rolls::Rolls,
+    snapshot::{Snapshot, Snapshots},
 };
 
 /// What snapshots are made of.
