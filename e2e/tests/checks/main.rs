@@ -4,6 +4,7 @@
 mod architecture;
 mod deploy;
 mod docs;
+mod modules;
 mod monitoring;
 mod names;
 mod wording;
