@@ -78,6 +78,11 @@ impl Line {
         self.address
     }
 
+    /// Whether answers arrive, late or at once.
+    pub fn answers(&self) -> bool {
+        matches!(*self.shared.passing.borrow(), Passing::Everything | Passing::Late(_))
+    }
+
     /// From now on this passes.
     pub fn set(&self, passing: Passing) {
         self.shared.passing.send_replace(passing);

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     control_plane::{AnotherApiServer, Lag},
+    line::Line,
     system::{Ended, System},
     workload::Workload,
 };
@@ -164,16 +165,13 @@ impl Run {
     }
 
     async fn end_where(&mut self, ends: impl Fn(&UnderWay, &Fault) -> bool) -> Result<()> {
-        self.end_at_once(|one, fault| ends(one, fault) && !fault.asks_at_its_end()).await?;
-        // Time passes while the API server can't answer as well, and what waits for it here would keep it from that.
-        let answers = self.system.control_plane().api_server().is_some() && !self.is_under_way(Kind::LateApiServer);
-        self.end_at_once(|one, fault| ends(one, fault) && answers).await
-    }
-
-    async fn end_at_once(&mut self, ends: impl Fn(&UnderWay, &Fault) -> bool) -> Result<()> {
-        let (ending, going_on) = std::mem::take(&mut self.under_way)
-            .into_iter()
-            .partition::<Vec<_>, _>(|one| ends(one, &self.injected[one.index].fault));
+        // Time passes while the API server is down, or hears nothing of etcd, as well. What waits for it here would keep it so.
+        let plane = self.system.control_plane();
+        let can_ask = plane.api_server().is_some() && plane.line_to_etcd().is_none_or(Line::answers);
+        let (ending, going_on) = std::mem::take(&mut self.under_way).into_iter().partition::<Vec<_>, _>(|one| {
+            let fault = &self.injected[one.index].fault;
+            ends(one, fault) && (can_ask || !fault.asks_at_its_end())
+        });
         self.under_way = going_on;
         for UnderWay { index, hindered, .. } in ending {
             let fault = self.injected[index].fault.clone();
