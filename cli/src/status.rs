@@ -25,6 +25,7 @@ use crate::{
     rings,
 };
 
+mod moves;
 mod report;
 mod text;
 
@@ -41,6 +42,12 @@ pub struct Arguments {
     /// Shows it again with each change, until it is interrupted.
     #[arg(long, short)]
     watch: bool,
+    /// Shows the moves under way as well, each with what it waits for, as the sharder's leader says.
+    #[arg(long, conflicts_with = "watch")]
+    moves: bool,
+    /// The port of the sharder's admin server.
+    #[arg(long, value_name = "PORT", default_value_t = 8080, requires = "moves")]
+    admin_port: u16,
 }
 
 /// Shows how rings are.
@@ -48,7 +55,7 @@ pub struct Arguments {
 /// # Errors
 /// When they can't be read.
 pub async fn run(global: &Global, arguments: Arguments) -> anyhow::Result<Said> {
-    let Arguments { ring, watch } = arguments;
+    let Arguments { ring, watch, moves, admin_port } = arguments;
     let cluster = global.connect().await?;
     if watch {
         if let Some(name) = &ring {
@@ -60,7 +67,10 @@ pub async fn run(global: &Global, arguments: Arguments) -> anyhow::Result<Said> 
         Some(name) => (vec![rings::read(&cluster.client, name).await?], rings::leases(&cluster.client, name).await?),
         None => (rings::read_all(&cluster.client).await?.into_values().flatten().collect(), Vec::new()),
     };
-    let report = look(&cluster.client, &rings, ring.is_some(), &leases).await;
+    let mut report = look(&cluster.client, &rings, ring.is_some(), &leases).await;
+    if moves {
+        report.moves = Some(moves::ask(&cluster.client, admin_port).await?);
+    }
     let text = render(global.output, &report, text::table)?;
     Ok(if report.is_healthy() { Said::good(text) } else { Said::unhealthy(text) })
 }
@@ -71,7 +81,7 @@ async fn look(client: &Client, rings: &[Ring], with_replicas: bool, leases: &[Le
         let moving = if with_replicas { moving(client, ring).await } else { None };
         reports.push(of_ring(ring, with_replicas.then_some(leases), moving.as_ref(), Timestamp::now()));
     }
-    Report { rings: reports }
+    Report { rings: reports, moves: None }
 }
 
 /// How many objects each replica is asked to release; none where the user may not list them.

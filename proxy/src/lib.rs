@@ -166,7 +166,10 @@ pub async fn run_with(
     let (fence, folder) = (shared.fence.clone(), config.access_dir.clone());
     let (stack, until, after) = (stages::stack(&shared, upstream), shutdown.clone(), served.clone());
     tasks.spawn("the server", server.run(stack, until).map_ok(move |()| after.trigger()));
-    tasks.spawn("the admin server", admin::serve(admin_listener, health, registry, served.clone()));
+    tasks.spawn(
+        "the admin server",
+        admin::serve(admin_listener, (health, registry), admin::Router::new(), served.clone()),
+    );
     tasks.spawn("following the ring", policy::follow(client, of_ring, knowing, ring_check, served.clone()));
     tasks.spawn("following the credentials", api_server.follow(served.clone()));
     tasks.spawn("the shard", shard.run(served));

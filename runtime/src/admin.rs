@@ -1,9 +1,9 @@
-//! The admin server: `/livez`, `/readyz`, `/metrics`, and beside a controller `/startedz` and `/controllerz`.
+//! The admin server: `/livez`, `/readyz`, `/metrics`, beside a controller `/startedz` and `/controllerz`, and what its process adds.
 
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
+pub use axum::Router;
 use axum::{
-    Router,
     extract::State,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
@@ -181,17 +181,17 @@ pub fn router(health: Health, registry: Arc<Registry>) -> Router {
         .with_state(Admin { health, registry })
 }
 
-/// Serves the routes until the shutdown. Then answers under way go on for as long as the process does.
+/// Serves the routes, and others, until the shutdown. Then answers under way go on for as long as the process does.
 ///
 /// # Errors
 /// Never; the type is what a supervised task returns.
 pub async fn serve(
     listener: TcpListener,
-    health: Health,
-    registry: Arc<Registry>,
+    (health, registry): (Health, Arc<Registry>),
+    others: Router,
     shutdown: Shutdown,
 ) -> Result<(), Infallible> {
-    let (router, limit) = (router(health, registry), ConnectionLimit::new(CONNECTIONS, CONNECTIONS));
+    let (router, limit) = (router(health, registry).merge(others), ConnectionLimit::new(CONNECTIONS, CONNECTIONS));
     let serving = async {
         loop {
             let stream = accept(&listener).await;
@@ -250,7 +250,7 @@ mod tests {
     async fn server() -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
         let address = listener.local_addr().expect("an address");
-        tokio::spawn(serve(listener, Health::new(), Arc::default(), Shutdown::new()));
+        tokio::spawn(serve(listener, (Health::new(), Arc::default()), Router::new(), Shutdown::new()));
         address
     }
 

@@ -89,7 +89,6 @@ mod tests {
 
     use std::sync::Arc;
 
-    use prometheus_client::registry::Registry;
     use tokio::{io::AsyncWriteExt, net::TcpListener};
 
     use super::*;
@@ -112,7 +111,7 @@ mod tests {
         let (listener, address) = listen().await;
         let health = Health::new();
         let (lease, ring) = (health.check("lease", Probe::Ready), health.check("ring", Probe::Ready));
-        tokio::spawn(admin::serve(listener, health, Arc::new(Registry::default()), Shutdown::new()));
+        tokio::spawn(admin::serve(listener, (health, Arc::default()), admin::Router::new(), Shutdown::new()));
         ring.fail("there is no ClusterRing 'example'");
         let by_ipv6 = SocketAddr::from((Ipv6Addr::LOCALHOST, address.port()));
         assert!(ask(by_ipv6, Probe::Live, LONG).await.is_ok(), "where `[::]` was asked for, and is not there");

@@ -11,7 +11,12 @@ use std::{
 use ringside_ring::{Grace, cluster_ring::GroupResource};
 use tokio::{sync::watch, time::Instant};
 
-use crate::{lock::Mutex, move_id, target::Target};
+use crate::{
+    doing::{Move, WaitsFor},
+    lock::Mutex,
+    move_id,
+    target::Target,
+};
 use ringside_ring::REQUEST_LIFETIME;
 
 struct Drain {
@@ -19,8 +24,10 @@ struct Drain {
     shard: String,
     /// The value of the drain label: another one is another drain.
     id: String,
-    /// The object, where it was reported that its shard is late.
-    reported: Option<String>,
+    /// The object, by its namespace and name.
+    place: String,
+    /// Whether it was reported that its shard is late.
+    is_reported: bool,
     /// When it began, by the clock of the replica that began it.
     began: SystemTime,
     since: Instant,
@@ -35,6 +42,19 @@ impl Drain {
     /// When it is to be released.
     fn due(&self) -> Instant {
         self.since + self.grace
+    }
+
+    /// The move as it is shown.
+    fn shown(&self, now: Instant) -> Move {
+        let (waits_for, since) = match (self.over, self.asked) {
+            (Some(over), _) => (WaitsFor::Shard, over),
+            (None, Asked::NotYet | Asked::Perhaps) => (WaitsFor::Drain, self.since),
+            (None, Asked::Yes) if now < self.due() => (WaitsFor::Grace, self.since),
+            (None, Asked::Yes) => (WaitsFor::Release, self.due()),
+        };
+        let millis = u64::try_from(now.saturating_duration_since(since).as_millis()).unwrap_or(u64::MAX);
+        let (resource, object, from) = (self.resource.to_string(), self.place.clone(), self.shard.clone());
+        Move { resource, object, from, waits_for, millis }
     }
 }
 
@@ -89,7 +109,8 @@ impl Register {
             resource: resource.clone(),
             shard: shard.to_owned(),
             id: id.to_owned(),
-            reported: None,
+            place: target.place(),
+            is_reported: false,
             began: SystemTime::now() - move_id::age(id, SystemTime::now()).unwrap_or_default(),
             since: now,
             grace: Grace::asked(id).map_or(Duration::ZERO, Grace::duration),
@@ -291,11 +312,20 @@ impl Drains {
         asked.map_or(Duration::ZERO, |drain| drain.since.elapsed())
     }
 
+    /// How many objects are on the move, and those of them that began first.
+    pub(crate) fn oldest(&self, most: usize) -> (usize, Vec<Move>) {
+        let (register, now) = (self.0.lock(), Instant::now());
+        let mut all: Vec<_> = register.by_uid.iter().map(|(uid, drain)| (drain.since, uid, drain)).collect();
+        all.sort_unstable_by_key(|(since, uid, _)| (*since, *uid));
+        let of = |(_, _, drain): &(Instant, &String, &Drain)| drain.shown(now);
+        (all.len(), all.iter().take(most).map(of).collect())
+    }
+
     /// Whether it is the first time that this drain is reported.
     pub(crate) fn report(&self, target: &Target) -> bool {
         let mut register = self.0.lock();
         let drain = register.by_uid.get_mut(&target.uid);
-        drain.is_some_and(|drain| drain.reported.replace(target.place()).is_none())
+        drain.is_some_and(|drain| !std::mem::replace(&mut drain.is_reported, true))
     }
 
     /// Whether none is known.
@@ -345,8 +375,8 @@ impl Drains {
             let figures = figures.entry(drain.resource.clone()).or_default();
             figures.draining += 1;
             figures.since = figures.since.into_iter().chain([drain.began]).min();
-            if let Some(place) = &drain.reported {
-                figures.overdue.entry(drain.shard.clone()).or_default().add(1, place);
+            if drain.is_reported {
+                figures.overdue.entry(drain.shard.clone()).or_default().add(1, &drain.place);
             }
         }
         figures
@@ -363,6 +393,34 @@ mod tests {
 
     fn target(uid: &str) -> Target {
         Target { uid: uid.into(), ..Target::default() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_move_says_what_it_waits_for_and_for_how_long() {
+        let (drains, xs, second) = (Drains::default(), resource("xs"), Duration::from_secs(1));
+        let object = Target { namespace: Some("n".into()), name: "o".into(), ..target("u") };
+        let id = "m.2000ms".to_owned();
+        let waits = |count, expected: &[(WaitsFor, u64)]| {
+            let (all, oldest) = drains.oldest(1);
+            let shown: Vec<_> = oldest.iter().map(|it| (it.waits_for, it.millis)).collect();
+            assert_eq!((all, &*shown), (count, expected));
+        };
+        let asking = drains.asking(&xs, &object, "a", &id);
+        tokio::time::advance(second).await;
+        waits(1, &[(WaitsFor::Drain, 1000)]);
+        asking.answered();
+        tokio::time::advance(second).await;
+        waits(1, &[(WaitsFor::Grace, 1000)]);
+        tokio::time::advance(4 * second).await;
+        waits(1, &[(WaitsFor::Release, 3000)]);
+        drains.remember(&xs, &target("v"), "a", "m");
+        drains.released("u", None);
+        tokio::time::advance(second).await;
+        waits(2, &[(WaitsFor::Shard, 1000)]);
+        let (_, oldest) = drains.oldest(1);
+        assert_eq!((&*oldest[0].object, &*oldest[0].resource, &*oldest[0].from), ("n/o", "xs", "a"));
+        drains.settled("u");
+        assert_eq!(drains.oldest(5).0, 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -404,13 +462,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn another_drain_of_an_object_has_its_own_age() {
-        let drains = Drains::default();
-        drains.remember(&resource("xs"), &target("u"), "a", "m1");
+        let (drains, named) = (Drains::default(), |name: &str| Target { name: name.into(), ..target("u") });
+        drains.remember(&resource("xs"), &named("o"), "a", "m1");
         tokio::time::advance(Duration::from_secs(9)).await;
-        drains.remember(&resource("xs"), &target("u"), "a", "m1");
+        drains.remember(&resource("xs"), &named("o"), "a", "m1");
         assert_eq!((drains.age("u", "m1"), drains.age("u", "m2")), (Duration::from_secs(9), Duration::ZERO));
         assert_eq!(drains.figures()[&resource("xs")].overdue, BTreeMap::new());
-        let named = |name: &str| Target { name: name.into(), ..target("u") };
         assert!(drains.report(&named("o")) && !drains.report(&named("o")));
         let one = Overdue { objects: 1, first: "o".to_owned() };
         assert_eq!(drains.figures()[&resource("xs")].overdue, BTreeMap::from([("a".to_owned(), one)]));

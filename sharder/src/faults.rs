@@ -17,6 +17,7 @@ pub(crate) use refusals::{Refusals, RefusedObjects};
 
 use crate::{
     api_error::lasts,
+    doing::RefusedNow,
     lock::{Mutex, rank},
     snapshot::Snapshot,
 };
@@ -161,6 +162,16 @@ impl Faults {
         let ours = ours.filter(|((resource, task), _)| !of_objects(*task) || !objects.contains_key(resource));
         let ours = ours.map(|((resource, task), (fault, _))| format!("objects of '{resource}' {task}: {fault}"));
         self.of_watches(snapshot).into_iter().chain(ours).chain(objects.values().cloned()).collect()
+    }
+
+    /// The objects that are refused, by resource.
+    pub(crate) fn refused_now(&self) -> BTreeMap<String, RefusedNow> {
+        let objects = self.objects.lock();
+        let refused = objects.of.iter().filter_map(|(resource, refusals)| {
+            let RefusedObjects { count, first, why } = refusals.refused()?;
+            Some((resource.to_string(), RefusedNow { objects: count, first: first.place(), why }))
+        });
+        refused.collect()
     }
 
     fn of_objects(&self, snapshot: &Snapshot) -> BTreeMap<GroupResource, String> {

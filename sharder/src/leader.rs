@@ -17,6 +17,7 @@ use tokio::{
 };
 
 use crate::{
+    admin::{Register, Registered},
     cleanup::departed::{Departed, Leaving},
     client_config::{ClientConfig, Trust},
     config::Injector,
@@ -71,6 +72,8 @@ pub(crate) struct Leader {
     /// Whether it goes by MutatingAdmissionPolicies, and what else has to be known for that.
     pub(crate) mutating: Verdicts,
     pub(crate) support: watch::Sender<Option<Support>>,
+    /// Where it is told what it is doing.
+    pub(crate) doing: Register,
 }
 
 /// Runs for leadership by `election` until the shutdown, and leads whenever it is won.
@@ -93,6 +96,7 @@ pub(crate) async fn campaign(
             }
             tracing::info!(identity, "became leader");
             leader.metrics.leads();
+            leader.doing.leads(true);
             // Dropping the work stops it at its next await, wherever it is: every write tests what it relies on.
             let mut rings = JoinSet::new();
             tokio::select! {
@@ -106,6 +110,7 @@ pub(crate) async fn campaign(
                 unless_panicked(ended);
             }
             leader.metrics.no_leader();
+            leader.doing.leads(false);
             // The next leader, who may be this one, reads what they write.
             leader.writes.ended().await;
         }
@@ -134,6 +139,7 @@ struct Running {
     metrics: Metrics,
     snapshots: watch::Sender<Arc<Snapshot>>,
     task: AbortHandle,
+    _registered: Registered,
 }
 
 impl Drop for Running {
@@ -269,6 +275,7 @@ impl Leader {
         let fenced = fence::keep(keeper, latest.clone());
         let withdrawn = withdraw(self.client.clone(), self.writes.clone(), leftovers, latest.clone());
         let uninjected = self.clone().look_at_pods(latest.clone(), found);
+        let registered = self.doing.begin(ring, &known);
         let distributed = distribute((self.tools(asked), Writes::among(&self.writes)), latest, known, faults);
         let work = async move {
             if let Some(before) = before {
@@ -285,7 +292,7 @@ impl Leader {
         let (heartbeats, name) = (self.heartbeats.clone(), format!("the work on ring '{ring}'"));
         let work = Box::pin(work);
         let task = tasks.spawn(async move { heartbeats.follow(name, work).await });
-        Running { ring: ring.clone(), metrics: self.metrics.clone(), snapshots, task }
+        Running { ring: ring.clone(), metrics: self.metrics.clone(), snapshots, task, _registered: registered }
     }
 
     /// What the work on a ring needs, where `reach` tells whether the API server asks the webhook about it.

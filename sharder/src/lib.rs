@@ -17,6 +17,7 @@
 //!
 //! Every replica runs the watches and the webhook; one of them leads and does the rest (`leader`).
 
+mod admin;
 mod api_error;
 mod belonging;
 mod candidate;
@@ -26,6 +27,7 @@ mod cleanup;
 mod client_config;
 mod command;
 mod config;
+pub mod doing;
 mod drains;
 mod failed_moves;
 mod faults;

@@ -20,6 +20,7 @@ use ringside_runtime::{
 use tokio::{net::TcpListener, sync::watch};
 
 use crate::{
+    admin::Register,
     candidate::{free_from_who_is_gone, holder_of},
     cleanup::departed::Departed,
     client_config::{ClientConfig, Trust},
@@ -117,7 +118,9 @@ fn start(
     let heartbeats = health.heartbeats().clone();
     tasks.show_by(&heartbeats);
     let (certified, synced) = (health.check("webhook", Probe::Ready), health.check("caches", Probe::Ready));
-    tasks.spawn("the admin server", admin::serve(admin, health, Arc::new(registry), shutdown.clone()));
+    let doing = Register::default();
+    let routes = doing.clone().route(writes.limiter().clone());
+    tasks.spawn("the admin server", admin::serve(admin, (health, Arc::new(registry)), routes, shutdown.clone()));
 
     let observed = observe(tasks, &config, (&clients, clock), &metrics, synced, shutdown);
     let identity = ServingIdentity::measured(metrics.clone());
@@ -137,7 +140,7 @@ fn start(
     };
     tasks.spawn("the webhook", serve(webhook, identity.acceptor()?, reviewer, shutdown.clone()));
     let trust = keep_certificate(tasks, &config, &clients.requests, (identity, certified), shutdown);
-    let setup = Setup { config, clients, writes, metrics, heartbeats, creates, observed, trust };
+    let setup = Setup { config, clients, writes, metrics, heartbeats, creates, observed, trust, doing };
     tasks.spawn("the leader", setup.lead(shutdown.clone()));
     Ok(())
 }
@@ -182,12 +185,13 @@ struct Setup {
     creates: Creates,
     observed: Observed,
     trust: watch::Receiver<Option<Trust>>,
+    doing: Register,
 }
 
 impl Setup {
     /// Waits for the first snapshots, then runs for leadership: a leader without them could do nothing.
     async fn lead(self, shutdown: Shutdown) -> Result<(), Infallible> {
-        let Self { config, clients, writes, metrics, heartbeats, creates, observed, trust } = self;
+        let Self { config, clients, writes, metrics, heartbeats, creates, observed, trust, doing } = self;
         let mut snapshots = observed.snapshots.clone();
         let seen = async {
             // Fails only when the process ends.
@@ -235,6 +239,7 @@ impl Setup {
             modes: WebhookModes::default(),
             mutating: Verdicts::default(),
             support: watch::Sender::default(),
+            doing,
         };
         campaign(leader, clients.election, terms, observed.clock, shutdown).await
     }

@@ -9,6 +9,7 @@ use ringside_ring::{
     cluster_ring::{CONDITION_READY, Fence},
     lease::ShardState,
 };
+use ringside_sharder::doing::Doing;
 use serde::Serialize;
 
 use crate::rings::{Replica, members, objects_of, replicas};
@@ -31,6 +32,9 @@ const FAULTS: [&str; 8] = [
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     pub(super) rings: Vec<RingReport>,
+    /// What the sharder's leader is doing, where that is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) moves: Option<Doing>,
 }
 
 impl Report {

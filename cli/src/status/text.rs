@@ -2,7 +2,10 @@
 
 use ringside_ring::cluster_ring::Fence;
 
-use super::report::{Problem, Report, RingReport, Safe};
+use super::{
+    moves,
+    report::{Problem, Report, RingReport, Safe},
+};
 use crate::output::{Table, wrap};
 
 /// Renders rings, and the replicas and problems of the one that was named.
@@ -40,6 +43,11 @@ pub(super) fn table(report: &Report) -> String {
             text.push('\n');
             text.push_str(&wrap(&format!("{mark} {condition} is False for {seconds} s ({reason}): {message}"), "  "));
         }
+    }
+    if let Some(doing) = &report.moves {
+        let names: Vec<_> = report.rings.iter().map(|ring| ring.name.clone()).collect();
+        text.push('\n');
+        text.push_str(&moves::text(doing, &names));
     }
     text
 }
@@ -124,7 +132,7 @@ mod tests {
             problems: vec![problem],
             replicas: Some(vec![replica]),
         };
-        let text = table(&Report { rings: vec![ring] });
+        let text = table(&Report { rings: vec![ring], moves: None });
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         assert!(
             text.contains("websites  True   3/3       412      0         14 (3s)  APIServer  DrainsInTime"),

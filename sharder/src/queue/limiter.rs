@@ -121,6 +121,12 @@ impl Limiter {
         });
     }
 
+    /// Returns how many writes are under way, and how many may be.
+    pub(crate) fn in_use(&self) -> (usize, usize) {
+        let flows = self.0.flows.lock();
+        (flows.used, flows.limit.permits())
+    }
+
     /// Gives free permits to writes that wait, and shows the limit.
     fn serve(&self) {
         loop {

@@ -12,9 +12,11 @@ use ringside_ring::cluster_ring::GroupResource;
 
 use super::ring::Ring;
 use crate::{
+    doing::OfRing,
     drains::Drains,
     failed_moves::FailedMoves,
     index::{Lone, Objects, ResourceId, Shard},
+    queue::moves::KEPT,
     snapshot::Snapshot,
 };
 
@@ -118,6 +120,16 @@ impl Known {
         all.counted = is_complete.then(|| self.counted(ring.judge.is_current()));
         all.changed = all.counted.map(|now| self.changed(&all.resources, now));
         all
+    }
+
+    /// What is done about the ring now, with so many moves at most.
+    pub(crate) fn doing(&self, most: usize) -> OfRing {
+        let (moving, oldest) = self.drains.oldest(most);
+        let between = self.drains.in_progress(KEPT).between;
+        let (places, takeovers, refused) = self.ring.load_full().map_or_else(Default::default, |ring| {
+            (ring.moves.bound(), ring.takeovers.waiting(), ring.told.refused_now())
+        });
+        OfRing { moving, between, places, oldest, takeovers, refused }
     }
 
     /// Whether the objects of a resource that the ring names in this generation were labelled.

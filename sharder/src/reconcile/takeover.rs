@@ -45,6 +45,11 @@ impl Takeovers {
         }
     }
 
+    /// How many roots wait, by shard.
+    pub(super) fn waiting(&self) -> BTreeMap<String, usize> {
+        self.waiting.lock().iter().map(|(shard, roots)| (shard.clone(), roots.len())).collect()
+    }
+
     /// The shards that are waited for.
     fn shards(&self) -> Vec<String> {
         self.waiting.lock().keys().cloned().collect()

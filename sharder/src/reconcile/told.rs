@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     api_error::{is_undone, lasts},
+    doing::RefusedNow,
     drains::Drains,
     failed_moves::{Cause, Failure, Part},
     faults::{Faults, Refusals, Task},
@@ -120,6 +121,11 @@ fn failure(root: &Root, Refused { resource, child, error }: &Refused) -> Failure
 }
 
 impl Told {
+    /// The objects that are refused, by resource.
+    pub(super) fn refused_now(&self) -> BTreeMap<String, RefusedNow> {
+        self.faults.refused_now()
+    }
+
     pub(super) fn new<'a>(ring: RingName, faults: &Faults, roots: impl Iterator<Item = &'a Kind>) -> Self {
         let refusals = roots.map(|kind| (kind.resource.id.clone(), Refusals::default())).collect();
         let this = Self { ring, faults: faults.clone(), refusals, refused: Mutex::default(), tally: Mutex::default() };
