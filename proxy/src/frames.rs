@@ -184,9 +184,13 @@ impl Frames {
         }
     }
 
-    /// Whether it is a stream of JSON.
-    pub fn is_json(&self) -> bool {
-        matches!(self.0, Decoder::Json(_))
+    /// The encoding of a plain watch that is understood.
+    pub(crate) fn encoding(&self) -> Option<Encoding> {
+        match self.0 {
+            Decoder::Json(_) => Some(Encoding::Json),
+            Decoder::Protobuf(_) => Some(Encoding::Protobuf),
+            Decoder::WebSocket(_) | Decoder::Opaque => None,
+        }
     }
 
     /// Whether both are of the same format.

@@ -131,11 +131,13 @@ pub(crate) struct List {
     pub(crate) items: Vec<Bytes>,
 }
 
-/// Of `metav1.ListMeta` only the resourceVersion.
+/// Of `metav1.ListMeta` the resourceVersion, and by what the next page is asked for.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ListMeta {
     #[prost(string, tag = "2")]
     pub(crate) resource_version: String,
+    #[prost(string, tag = "3")]
+    pub(crate) r#continue: String,
 }
 
 /// `metav1.Status`.

@@ -85,7 +85,7 @@ pub(super) fn encode_list(kind: Kind, object: Option<&Object>, version: u64, enc
                 Object::Lease(lease) => LeaseMessage::from(lease).encode_to_vec().into(),
                 Object::ConfigMap(map) => ConfigMapMessage::from(map).encode_to_vec().into(),
             });
-            let metadata = Some(wire::ListMeta { resource_version });
+            let metadata = Some(wire::ListMeta { resource_version, ..Default::default() });
             wire::wrap(api_version, &of, &wire::List { metadata, items: items.into_iter().collect() })
         }
     }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     request::representation::{Encoding, Form},
-    wire::{self, AnyMetadata, Metadata, RawExtension, WatchEvent},
+    wire::{self, AnyMetadata, AnyObject, Metadata, RawExtension, TypeMeta, Unknown, VersionOnly, WatchEvent},
 };
 
 /// What the event is about.
@@ -29,7 +29,8 @@ pub struct Deleted {
     pub labels: BTreeMap<String, String>,
     /// Where the watch goes on from: a client that keeps it goes on from there too.
     pub resource_version: String,
-    /// All of it in JSON, where that is known: typed clients (kube-rs) can't read an object without its `spec`.
+    /// All of it in the encoding of the watch, where that is known: typed clients (kube-rs) can't read an object without its
+    /// `spec`.
     pub whole: Option<Bytes>,
 }
 
@@ -81,6 +82,13 @@ impl Deleted {
 
     fn protobuf(&self, form: Form) -> Vec<u8> {
         let (api_version, kind) = self.kind(form);
+        if let Some(whole) = self.whole.as_ref().filter(|_| form == Form::Object) {
+            // Decoders merge metadata that comes twice, and take the last version.
+            let metadata = Some(VersionOnly { resource_version: Some(self.resource_version.clone()) });
+            let raw = [&whole[..], &AnyObject { metadata }.encode_to_vec()].concat().into();
+            let type_meta = TypeMeta { api_version: api_version.to_owned(), kind: kind.to_owned() };
+            return event(wire::enveloped(&Unknown { type_meta: Some(type_meta), raw, ..Unknown::default() }));
+        }
         let metadata = Metadata {
             name: self.name.clone(),
             namespace: self.namespace.clone().unwrap_or_default(),
@@ -88,7 +96,10 @@ impl Deleted {
             resource_version: self.resource_version.clone(),
             labels: self.labels.clone(),
         };
-        let raw = wire::wrap(api_version, kind, &AnyMetadata { metadata: Some(metadata) });
-        WatchEvent { event_type: "DELETED".to_owned(), object: Some(RawExtension { raw }) }.encode_to_vec()
+        event(wire::wrap(api_version, kind, &AnyMetadata { metadata: Some(metadata) }))
     }
+}
+
+fn event(raw: Bytes) -> Vec<u8> {
+    WatchEvent { event_type: "DELETED".to_owned(), object: Some(RawExtension { raw }) }.encode_to_vec()
 }

@@ -34,6 +34,7 @@ use crate::{
     metrics::Metrics,
     peering::{Peerings, Presence},
     policy::{self, Knowledge, Policy},
+    request::representation::PROTOBUF,
     upstream::UpstreamError,
     views::Views,
 };
@@ -220,6 +221,12 @@ fn with(status: StatusCode) -> Response<Body> {
 fn json(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn protobuf(body: Body) -> Response<Body> {
+    let mut response = json(body);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
     response
 }
 

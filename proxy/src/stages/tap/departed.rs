@@ -10,6 +10,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::{SinkExt, channel::mpsc::Sender};
 use http::{HeaderValue, Request, StatusCode, header};
+use prost::Message as _;
 use ringside_ring::ResourceVersion;
 use serde::Deserialize;
 use serde_json::Value;
@@ -22,7 +23,7 @@ use crate::{
     frames::Deleted,
     request::{
         Query, RequestInfo, Verb,
-        representation::{Form, JSON},
+        representation::{Encoding, Form, JSON, PROTOBUF},
     },
     stages::{
         Next,
@@ -30,6 +31,7 @@ use crate::{
         resume::{collection, of_question, selected},
     },
     views::Scope,
+    wire::{self, AnyMetadata},
 };
 
 /// Objects in one page, of which one is held for each list, while there is room.
@@ -58,8 +60,9 @@ pub(super) struct Looks {
     scope: Arc<Scope>,
     /// What the watch selects.
     query: Query,
-    /// In what form its client wants what left: of whole objects in JSON all is asked for.
+    /// In what form its client wants what left: of whole objects all is asked for.
     accept: HeaderValue,
+    is_whole: bool,
 }
 
 #[derive(Deserialize)]
@@ -88,19 +91,19 @@ struct Metadata {
     labels: BTreeMap<String, String>,
 }
 
-/// An object of a list, and all of it as text.
+/// An object of a list, and all of it, as text or in protobuf.
 #[derive(Deserialize)]
 #[serde(try_from = "Value")]
 struct Item {
     metadata: Metadata,
-    text: Bytes,
+    whole: Bytes,
 }
 
 impl TryFrom<Value> for Item {
     type Error = serde_json::Error;
 
     fn try_from(object: Value) -> Result<Self, Self::Error> {
-        Ok(Self { metadata: Metadata::deserialize(&object["metadata"])?, text: object.to_string().into() })
+        Ok(Self { metadata: Metadata::deserialize(&object["metadata"])?, whole: object.to_string().into() })
     }
 }
 
@@ -111,6 +114,20 @@ impl Item {
         let Metadata { namespace, name, .. } = &self.metadata;
         namespace.iter().chain([name]).map(String::as_str).collect::<Vec<_>>().join("/")
     }
+}
+
+/// Reads a list in protobuf, whose type is not needed.
+fn in_protobuf(body: &Bytes) -> Option<List> {
+    let list = wire::List::decode(wire::unwrap(body)?.raw).ok()?;
+    let item = |object: &Bytes| {
+        let wire::Metadata { name, namespace, uid, labels, .. } = AnyMetadata::decode(&object[..]).ok()?.metadata?;
+        let namespace = Some(namespace).filter(|it| !it.is_empty());
+        Some(Item { metadata: Metadata { namespace, name, uid, labels }, whole: Bytes::copy_from_slice(object) })
+    };
+    let items = list.items.iter().map(item).collect::<Option<_>>()?;
+    let wire::ListMeta { resource_version, r#continue } = list.metadata?;
+    let metadata = ListMeta { resource_version, r#continue: Some(r#continue) };
+    Some(List { kind: String::new(), api_version: String::new(), metadata, items: Some(items) })
 }
 
 /// A list of one state, page by page.
@@ -160,7 +177,7 @@ impl<S: Next> Pages<'_, S> {
 
 impl Looks {
     /// As the client that sends this watch, which is narrowed to the shard.
-    pub(super) fn of(request: &Request<()>, scope: &Arc<Scope>, in_json: bool) -> Option<Self> {
+    pub(super) fn of(request: &Request<()>, scope: &Arc<Scope>, encoding: Option<Encoding>) -> Option<Self> {
         let info = request.extensions().get::<RequestInfo>()?.clone();
         let narrowed = Query::parse(request.uri().query().unwrap_or_default()).ok()?;
         let query = selected(&info, &narrowed)?;
@@ -168,9 +185,10 @@ impl Looks {
         *asks.headers_mut() = of_question(request.headers());
         asks.extensions_mut().insert(RequestInfo { verb: Verb::List, upgrade: false, ..info });
         asks.extensions_mut().insert(Budget::of(request.extensions()));
-        let is_whole = in_json && Form::negotiated(request.headers()) == Form::Object;
-        let accept = if is_whole { HeaderValue::from_static(JSON) } else { asks.headers()[header::ACCEPT].clone() };
-        Some(Self { request: asks, scope: Arc::clone(scope), query, accept })
+        let whole = encoding.filter(|_| Form::negotiated(request.headers()) == Form::Object);
+        let in_part = || asks.headers()[header::ACCEPT].clone();
+        let accept = whole.map_or_else(in_part, |whole| HeaderValue::from_static(whole.media_type()));
+        Some(Self { request: asks, scope: Arc::clone(scope), query, accept, is_whole: whole.is_some() })
     }
 
     /// Tells what has left since then, and returns up to when that is known. Where nobody has the state of then any more that is
@@ -192,7 +210,6 @@ impl Looks {
             return Err(Unknown::Refused);
         }
         let kind = first.kind.strip_suffix("List").unwrap_or(&first.kind);
-        let is_whole = self.accept == JSON;
         let mut all_here = self.pages(next, &until, &self.request.headers()[header::ACCEPT]);
         let mut all_then = self.pages(next, then, &self.accept);
         // So slow that it is to be begun again.
@@ -214,9 +231,9 @@ impl Looks {
             if here.as_ref().is_some_and(|(other, _)| *other == key) {
                 continue;
             }
-            let Item { metadata: Metadata { namespace, name, uid, labels }, text } = item;
+            let Item { metadata: Metadata { namespace, name, uid, labels }, whole } = item;
             let (api_version, kind, resource_version) = (first.api_version.clone(), kind.to_owned(), until.to_string());
-            let whole = is_whole.then_some(text);
+            let whole = self.is_whole.then_some(whole);
             let event = Deleted { api_version, kind, namespace, name, uid, labels, resource_version, whole };
             // Waits until the client has those before it.
             tell.send(event).await.map_err(|_| Unknown::Refused)?;
@@ -263,10 +280,11 @@ impl Looks {
             Unread::NoRoom(_) => Unknown::NoRoom,
             Unread::Broken(_) => Unknown::NoAnswer,
         })?;
-        let mut list: List = serde_json::from_slice(&body).map_err(|_| Unknown::Refused)?;
+        let list = if accept == PROTOBUF { in_protobuf(&body) } else { serde_json::from_slice(&body).ok() };
+        let mut list: List = list.ok_or(Unknown::Refused)?;
         drop(body);
         for item in list.items.iter_mut().flatten() {
-            item.text = budget.hold(std::mem::take(&mut item.text).into()).ok_or(Unknown::NoRoom)?;
+            item.whole = budget.hold(std::mem::take(&mut item.whole).into()).ok_or(Unknown::NoRoom)?;
         }
         Ok(list)
     }

@@ -28,7 +28,10 @@ use crate::{
     body::{Body, empty},
     budget::Budget,
     frames::{Deleted, Frames},
-    request::{RequestInfo, representation::Form},
+    request::{
+        RequestInfo,
+        representation::{Encoding, Form},
+    },
     stages::{Next, admit::Admitted, resume::going_on},
     views::Scope,
 };
@@ -56,7 +59,8 @@ struct From {
     at: ResourceVersion,
     /// Whether the API server does not know what was then.
     is_old: bool,
-    in_json: bool,
+    /// In which encoding it comes.
+    encoding: Option<Encoding>,
 }
 
 type Answered = BoxFuture<'static, Option<Again>>;
@@ -111,7 +115,7 @@ impl Leave {
     pub(super) fn goes_on(
         &mut self,
         from: Option<ResourceVersion>,
-        (is_refused, in_json): (bool, bool),
+        (is_refused, encoding): (bool, Option<Encoding>),
         until: Option<Instant>,
     ) -> bool {
         let Some(from) = from else { return false };
@@ -127,7 +131,7 @@ impl Leave {
         }
         self.due = due.max(Instant::now()) + self.pause;
         let (tell, told) = channel(0);
-        let again = (self.ask)(From { at, is_old, in_json }, tell);
+        let again = (self.ask)(From { at, is_old, encoding }, tell);
         let in_time = async move {
             sleep_until(due).await;
             match until {
@@ -164,12 +168,12 @@ struct Asking {
 impl Asking {
     async fn until_answered<S: Next>(self, mut next: S, from: From, mut tell: Sender<Deleted>) -> Option<Again> {
         let mut is_torn = false;
-        let From { at: mut from, mut is_old, in_json } = from;
+        let From { at: mut from, mut is_old, encoding } = from;
         let mut pause = PAUSE;
         loop {
             if is_old {
                 is_torn = true;
-                match Looks::of(&self.asked, &self.scope, in_json)?.since(&mut next, &from, &mut tell).await {
+                match Looks::of(&self.asked, &self.scope, encoding)?.since(&mut next, &from, &mut tell).await {
                     Ok(until) => from = until,
                     Err(Unknown::NoAnswer) => {
                         sleep(pause).await;

@@ -3,17 +3,19 @@
 //! A client that lists in between, and does not notice what is gone from its list (kopf), would work on them for ever.
 //! Whoever does notice loses nothing by a `DELETED` of what it does not know. The API server is asked first whether the
 //! object is this shard's again where the watch begins, or another one of its name is: then the list had that, and most clients
-//! know objects by their names (client-go's stores), so they would forget it. A plain watch of whole objects in JSON shows the whole
+//! know objects by their names (client-go's stores), so they would forget it. A plain watch of whole objects shows the whole
 //! object, as it was when it left: typed clients can't read another. Of one that is not there any more the metadata is all.
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::{
     StreamExt,
     future::ready,
     stream::{self, BoxStream},
 };
 use http::{HeaderValue, Request, StatusCode, header};
+use prost::Message as _;
 use ringside_ring::ResourceVersion;
 use serde_json::Value;
 use tokio::time::timeout;
@@ -24,7 +26,7 @@ use crate::{
     budget::Budget,
     frames::Deleted,
     policy::ANSWER,
-    request::{Query, RequestInfo, Verb, representation::JSON},
+    request::{Query, RequestInfo, Verb, representation::Encoding},
     stages::{
         Next,
         admit::Admitted,
@@ -32,6 +34,7 @@ use crate::{
         resume::{collection, of_question},
     },
     views::{Leaving, Missed, Scope},
+    wire::{self, AnyMetadata},
 };
 
 /// How many questions are under way at a time.
@@ -65,47 +68,57 @@ impl Asks {
         self,
         next: S,
         missed: &Missed,
-        is_whole: bool,
+        whole: Option<Encoding>,
     ) -> BoxStream<'static, Option<Deleted>> {
         let (asks, from) = (Arc::new(self), missed.from.clone());
         let ask = move |object: Arc<Leaving>| {
             let (asks, mut next, from) = (asks.clone(), next.clone(), from.clone());
             async move {
-                let about = asks.about(&mut next, &object, from.as_ref(), is_whole);
+                let about = asks.about(&mut next, &object, from.as_ref(), whole);
                 timeout(ANSWER, about).await.ok().flatten()
             }
         };
         let told = |answer: Option<Option<_>>| ready(answer.map_or(Some(None), |event| event.map(Some)));
-        let at_a_time = if is_whole { WHOLE_AT_A_TIME } else { AT_A_TIME };
+        let at_a_time = if whole.is_some() { WHOLE_AT_A_TIME } else { AT_A_TIME };
         stream::iter(missed.objects.clone()).map(ask).buffered(at_a_time).filter_map(told).boxed()
     }
 
-    /// The event about it, unless what has the name is this shard's.
+    /// The event about it, with the object in this encoding, unless what has the name is this shard's.
     async fn about<S: Next>(
         &self,
         next: &mut S,
         object: &Leaving,
         from: Option<&ResourceVersion>,
-        is_whole: bool,
+        encoding: Option<Encoding>,
     ) -> Option<Option<Deleted>> {
         let accept = &self.request.headers()[header::ACCEPT];
         // API servers write an empty list as none.
         let is_ours = |list: &Value| list["items"].as_array().is_some_and(|items| !items.is_empty());
-        if is_ours(&self.list(next, object, (from, Some(&self.selector)), accept).await?) {
+        if is_ours(&in_json(&self.list(next, object, (from, Some(&self.selector)), accept).await?)?) {
             return Some(None);
         }
-        let mut whole = None;
-        // As it was when it left, or as it is with its next shard.
-        for at in [Some(&object.version), None].into_iter().filter(|_| is_whole) {
-            let list = self.list(next, object, (at, None), &HeaderValue::from_static(JSON)).await;
-            let found = list.and_then(|mut list| Some(list["items"].get_mut(0)?.take()));
-            let found = found.filter(|found| found["metadata"]["uid"] == *object.uid);
-            whole = found.and_then(|found| Budget::of(self.request.extensions()).hold(found.to_string().into()));
-            if whole.is_some() {
-                break;
+        let whole = match encoding {
+            Some(encoding) => self.whole(next, object, encoding).await,
+            None => None,
+        };
+        Some(Some(Deleted { whole, ..self.event(object, from) }))
+    }
+
+    /// The object as it was when it left, or as it is with its next shard.
+    async fn whole<S: Next>(&self, next: &mut S, object: &Leaving, encoding: Encoding) -> Option<Bytes> {
+        let accept = HeaderValue::from_static(encoding.media_type());
+        for at in [Some(&object.version), None] {
+            let list = self.list(next, object, (at, None), &accept).await;
+            let found = list.and_then(|list| match encoding {
+                Encoding::Json => first_in_json(&list, &object.uid),
+                Encoding::Protobuf => first_in_protobuf(&list, &object.uid),
+            });
+            let held = found.and_then(|found| Budget::of(self.request.extensions()).hold(found));
+            if held.is_some() {
+                return held;
             }
         }
-        Some(Some(Deleted { whole, ..self.event(object, from) }))
+        None
     }
 
     /// The list of what has its name, in that state, and is selected.
@@ -115,7 +128,7 @@ impl Asks {
         object: &Leaving,
         (at, selector): (Option<&ResourceVersion>, Option<&String>),
         accept: &HeaderValue,
-    ) -> Option<Value> {
+    ) -> Option<Bytes> {
         let mut query = Query::default();
         if let Some(selector) = selector {
             query.set("labelSelector", selector);
@@ -131,9 +144,7 @@ impl Asks {
         request.headers_mut().insert(header::ACCEPT, accept.clone());
         let answer = next.clone().oneshot(request).await.ok().filter(|answer| answer.status() == StatusCode::OK)?;
         let budget = Budget::of(self.request.extensions());
-        let list: Value = serde_json::from_slice(&budget.collect(answer.into_body(), MAX_ANSWER).await.ok()?).ok()?;
-        list["kind"].as_str().filter(|kind| kind.ends_with("List"))?;
-        Some(list)
+        budget.collect(answer.into_body(), MAX_ANSWER).await.ok()
     }
 
     fn event(&self, object: &Leaving, from: Option<&ResourceVersion>) -> Deleted {
@@ -150,4 +161,23 @@ impl Asks {
             whole: None,
         }
     }
+}
+
+fn in_json(list: &[u8]) -> Option<Value> {
+    let list: Value = serde_json::from_slice(list).ok()?;
+    list["kind"].as_str().filter(|kind| kind.ends_with("List"))?;
+    Some(list)
+}
+
+/// Returns the first object of a list in JSON, if it has this uid.
+fn first_in_json(list: &[u8], uid: &str) -> Option<Vec<u8>> {
+    let first = in_json(list)?["items"].get_mut(0)?.take();
+    (first["metadata"]["uid"] == *uid).then(|| first.to_string().into())
+}
+
+/// Returns the first object of a list in protobuf, if it has this uid.
+fn first_in_protobuf(list: &Bytes, uid: &str) -> Option<Vec<u8>> {
+    let list = wire::unwrap(list).filter(|list| list.type_meta.as_ref().is_some_and(|it| it.kind.ends_with("List")))?;
+    let first = wire::List::decode(list.raw).ok()?.items.into_iter().next()?;
+    (AnyMetadata::decode(first.clone()).ok()?.metadata?.uid == uid).then(|| first.to_vec())
 }

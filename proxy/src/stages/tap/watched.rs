@@ -28,7 +28,7 @@ use crate::{
     body::Body,
     budget::{Budget, BudgetPermit, WindowPermit},
     frames::{self, Deleted, Event, Frames, Kind, Lets, Marker, Sieve},
-    request::representation::Form,
+    request::representation::{Encoding, Form},
     views::{Missed, View},
 };
 
@@ -140,7 +140,7 @@ impl Watched {
 
     /// A watch whose client is to find a deletionTimestamp in each `DELETED`.
     pub(super) fn marking(&mut self) {
-        self.marker = self.frames.is_json().then(Box::default);
+        self.marker = (self.frames.encoding() == Some(Encoding::Json)).then(Box::default);
     }
 
     /// A `DELETED` of the proxy's own.
@@ -265,7 +265,7 @@ impl Watched {
     pub(super) fn goes_on(&mut self) -> bool {
         let (at_border, from) = (self.at_border(), self.view.as_ref().and_then(View::position));
         let (in_time, until) = (self.is_in_time(), self.lasts.as_ref().map(|it| it.until));
-        let how = (std::mem::take(&mut self.is_refused), self.frames.is_json());
+        let how = (std::mem::take(&mut self.is_refused), self.frames.encoding());
         let may_go_on = self.is_parted() && at_border && in_time;
         self.leave.as_mut().is_some_and(|leave| may_go_on && leave.goes_on(from, how, until))
     }
@@ -323,10 +323,10 @@ impl Watched {
     pub(super) fn begin<S: Next>(&mut self, asks: Option<Asks>, form: Form, next: S) {
         let Some(view) = &self.view else { return };
         let (Some(missed), Some(asks)) = (view.begun(), asks) else { return };
-        let is_whole = form == Form::Object && self.frames.is_json();
+        let whole = self.frames.encoding().filter(|_| form == Form::Object);
         let (resource, count) = (&view.scope().resource, missed.objects.len());
         tracing::info!(%resource, count, "sending DELETED for objects moved while the watch was closed");
-        let events = asks.deleted(next, &missed, is_whole);
+        let events = asks.deleted(next, &missed, whole);
         self.telling = Some(Telling { events, form, missed }.into());
     }
 

@@ -7,7 +7,7 @@ use super::{
     fencing::{DRAINING, Fenced, NOBODYS, OURS, THINGS},
     *,
 };
-use crate::{request::representation::PROTOBUF, wire};
+use crate::wire;
 
 const OBJECT: &str = r#"{"metadata":{"name":"b","uid":"uid-b","labels":{"a":"b","s":"me"}},"d":"x"}"#;
 const HIDDEN: &str = r#"{"metadata":{"name":"b","uid":"uid-b","labels":{"a":"b"}}}"#;

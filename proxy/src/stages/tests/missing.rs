@@ -1,9 +1,10 @@
 //! What a client is told that did not watch while objects moved.
 
+use prost::Message as _;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{request::representation::JSON, views::fixtures::leaving};
+use crate::{request::representation::JSON, views::fixtures::leaving, wire};
 
 const WATCH: &str = "/apis/x.io/v1/things?watch=1";
 
@@ -169,6 +170,43 @@ async fn whole_objects_are_told_as_a_whole_as_they_were_or_as_they_are() {
         if is_whole {
             assert_eq!((&object["kind"], &object["apiVersion"]), (&json!("Thing"), &json!("x.io/v1")));
         }
+        assert_eq!(lab.shared.budget.used(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whole_objects_in_protobuf_are_told_as_a_whole() {
+    let owner = wire::OwnerReference { name: "o".into(), ..wire::OwnerReference::default() };
+    let metadata = wire::Ownership {
+        name: Some("a".into()),
+        uid: Some("uid-12".into()),
+        resource_version: Some("9".into()),
+        owner_references: vec![owner],
+        ..wire::Ownership::default()
+    };
+    let object = wire::OwnedObject { metadata: Some(metadata.clone()) };
+    for (kind, is_whole) in [("ThingList", true), ("Thing", false)] {
+        let list = wire::List { metadata: None, items: vec![object.encode_to_vec().into()] };
+        let list = wire::wrap("x.io/v1", kind, &list);
+        let lab = Lab::new(move |seen| match seen.uri.query().unwrap() {
+            query if query.contains("watch=1") => protobuf(silent().into_body()),
+            query if query.contains("labelSelector") => json(full(r#"{"kind":"ThingList","items":null}"#)),
+            _ => protobuf(full(list.clone())),
+        });
+        let ask = |from: &str| {
+            let mut request = ask("GET", &format!("{WATCH}&resourceVersion={from}"));
+            request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(PROTOBUF));
+            lab.send(request)
+        };
+        drop(ask("5").await);
+        lab.shared.views.leaves(&leaving(things(), Some("ns"), 12));
+        let frame = ask("20").await.into_body().frame().await.unwrap().unwrap();
+        let event = wire::WatchEvent::decode(frame.into_data().unwrap().slice(4..)).unwrap();
+        let told = wire::unwrap(&event.object.unwrap().raw).unwrap();
+        assert_eq!((&*event.event_type, told.type_meta.unwrap().kind), ("DELETED", "Thing".to_owned()));
+        let told = wire::OwnedObject::decode(told.raw).unwrap().metadata.unwrap();
+        assert_eq!((told.uid.as_deref(), told.resource_version.as_deref()), (Some("uid-12"), Some("20")));
+        assert_eq!(told.owner_references == metadata.owner_references, is_whole, "{kind}");
         assert_eq!(lab.shared.budget.used(), 0);
     }
 }

@@ -6,6 +6,7 @@ use super::*;
 use crate::views::fixtures::leaving;
 
 mod kopf;
+mod protobuf;
 mod silent;
 
 const DELETED: &str = "{\"type\":\"DELETED\",\"object\":{\"metadata\":{\"resourceVersion\":\"12\"}}}\n";
