@@ -20,11 +20,12 @@ mod protobuf;
 mod sieve;
 mod websocket;
 
-pub(crate) use cut::{behind_length, line, with_length};
+pub(crate) use cut::{behind_length, line};
 pub use deleted::Deleted;
 pub use marker::Marker;
 pub(crate) use marker::marked;
 pub use sieve::{Lets, Sieve};
+pub(crate) use websocket::message_head;
 
 /// The longest event that is kept for decoding. etcd refuses objects above 1.5 MiB by default; JSON escapes and
 /// a server's raised limit leave room for more. A longer event passes, its resourceVersion is just not learned.
@@ -83,7 +84,7 @@ impl Event {
 /// The bytes are not those of a watch in this format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the bytes of a watch are not what its format has")]
-struct NotUnderstood;
+pub(crate) struct NotUnderstood;
 
 /// What is known of the event under way once a decoder took some bytes.
 enum Step {

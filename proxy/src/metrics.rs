@@ -166,7 +166,8 @@ impl Metrics {
         let unlabelled =
             "Controlled objects that the controller was to create and that had no label, by what came of it";
         registry.register("unlabelled_children", unlabelled, self.unlabelled.clone());
-        let unfiltered = "Requests about the ring's resources whose client accepts no JSON, and sees the ring's labels";
+        let unfiltered =
+            "Requests about the ring's resources whose client accepts YAML and no JSON, and sees the ring's labels";
         registry.register("unfiltered_requests", unfiltered, self.unfiltered.clone());
         let kinds = "Kinds of owners whose resource is remembered";
         registry.register("known_kinds", kinds, self.kinds.clone());

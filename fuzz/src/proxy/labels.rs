@@ -1,44 +1,66 @@
-//! The labels of the ring are removed from JSON, and nothing else is. The input: a text, and how it is split; also taken for
-//! the messages of a WebSocket.
+//! The labels of the ring are hidden in JSON and in protobuf, and nothing else is, and nothing becomes longer or shorter. The
+//! input: bytes, and how they are split; taken for JSON, for protobuf and for the messages of a WebSocket.
 
 use bytes::Bytes;
-use ringside_proxy::labels::{Filter, Keys, websocket::Messages};
+use ringside_proxy::labels::{Filter, Keys};
 use ringside_ring::RingLabels;
 
 use super::frames;
 
-const KEYS: [&str; 2] = ["\"s/k\"", "\"d/k\""];
-/// Longer blanks and values than this may stay.
+const KEYS: [&str; 2] = ["s/k", "d/k"];
+/// Longer blanks and values than this may stay, in bytes.
 const SHORT: usize = 256;
-/// More than an entry that is cut.
+/// More bytes than an entry that is cut.
 const MOST_HELD: usize = 2048;
-
-fn keys() -> Keys {
-    Keys::of(&RingLabels { shard: "s/k".to_owned(), drain: "d/k".to_owned() })
-}
+/// The tag of the field that stands for a hidden entry in protobuf.
+const SKIPPED: [u8; 2] = [0xc2, 0x3e];
 
 /// Panics when a promise is broken.
 pub fn run(input: &[u8]) {
-    frames::split(input, text);
-    frames::split(input, |bytes, pieces| {
-        let mut messages = Messages::new(keys());
-        frames::cut(bytes, pieces).flat_map(|piece| messages.pass(piece)).collect::<Vec<_>>()
-    });
+    let keys = Keys::of(&RingLabels { shard: KEYS[0].to_owned(), drain: KEYS[1].to_owned() });
+    frames::split(input, |bytes, pieces| text(Filter::json(keys.clone()), bytes, pieces));
+    frames::split(input, |bytes, pieces| message(Filter::protobuf(keys.clone()), bytes, pieces));
+    frames::split(input, |bytes, pieces| passed(Filter::websocket(keys.clone()), bytes, pieces));
 }
 
-/// What passes of a text.
-fn text(bytes: &[u8], pieces: &[usize]) -> Vec<u8> {
-    let (mut filter, mut passed) = (Filter::new(keys()), Vec::new());
+/// What passes in these pieces: as many bytes as came, and the same ones where no key stands.
+fn passed(mut filter: Filter, bytes: &[u8], pieces: &[usize]) -> Vec<u8> {
+    let mut passed = Vec::new();
     for piece in frames::cut(bytes, pieces) {
         passed.extend(filter.push(Bytes::copy_from_slice(piece)));
         assert!(filter.held() <= MOST_HELD, "{} bytes are held", filter.held());
     }
     passed.extend(filter.end());
-    assert!(frames::is_part(&passed, bytes), "what passed is not what came");
+    assert_eq!(passed.len(), bytes.len(), "something became longer or shorter");
     let has_key = KEYS.iter().any(|key| bytes.windows(key.len()).any(|it| it == key.as_bytes()));
     if !has_key {
         assert_eq!(passed, bytes, "there is no such key");
     }
+    passed
+}
+
+/// What passes of a message: where it changes there is a field that is skipped, and zeros.
+fn message(filter: Filter, bytes: &[u8], pieces: &[usize]) -> Vec<u8> {
+    let passed = passed(filter, bytes, pieces);
+    let mut at = 0;
+    while let Some(changed) = (at..bytes.len()).find(|at| passed[*at] != bytes[*at]) {
+        let rest = passed[changed..].strip_prefix(&SKIPPED).expect("a field that is skipped");
+        let (length, head) = if rest[0] < 0x80 {
+            (usize::from(rest[0]), 1)
+        } else {
+            (usize::from(rest[0] & 0x7f) | usize::from(rest[1]) << 7, 2)
+        };
+        assert!(rest[head..head + length].iter().all(|byte| *byte == 0), "something of it is left");
+        at = changed + SKIPPED.len() + head + length;
+    }
+    passed
+}
+
+/// What passes of a text.
+fn text(filter: Filter, bytes: &[u8], pieces: &[usize]) -> Vec<u8> {
+    let passed = passed(filter, bytes, pieces);
+    let is_blank = |(before, after): (&u8, &u8)| before == after || *after == b' ';
+    assert!(bytes.iter().zip(&passed).all(is_blank), "what passed is not what came");
     if bytes.len() <= SHORT && serde_json::from_slice::<serde_json::Value>(bytes).is_ok() {
         let (before, after) = (tokens(bytes), tokens(&passed));
         assert!(after == without(&before), "{}", String::from_utf8_lossy(&passed));
@@ -74,7 +96,8 @@ fn without<'a>(tokens: &[&'a [u8]]) -> Vec<&'a [u8]> {
     let mut left: Vec<&[u8]> = Vec::new();
     let mut at = 0;
     while let Some(token) = tokens.get(at) {
-        let is_key = KEYS.iter().any(|key| key.as_bytes() == *token) && tokens.get(at + 1) == Some(&&b":"[..]);
+        let is_key =
+            KEYS.iter().any(|key| *token == format!("\"{key}\"").as_bytes()) && tokens.get(at + 1) == Some(&&b":"[..]);
         let is_plain = tokens.get(at + 2).is_some_and(|value| value[0] == b'"' && !value.contains(&b'\\'));
         if !is_key || !is_plain {
             left.push(token);

@@ -58,7 +58,7 @@ pub(super) fn message(encoding: Encoding, event: &[u8]) -> Bytes {
 }
 
 /// A frame of a WebSocket with this first byte (RFC 6455, section 5.2).
-pub(crate) fn with_length(first: u8, event: &[u8]) -> Bytes {
+pub(super) fn with_length(first: u8, event: &[u8]) -> Bytes {
     let length = match u8::try_from(event.len()) {
         Ok(short) if short < LENGTH_IN_TWO_BYTES => vec![short],
         _ => match u16::try_from(event.len()) {

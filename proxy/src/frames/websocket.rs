@@ -120,6 +120,21 @@ impl Messages {
     }
 }
 
+/// Reads the header of a frame, once all of it is there. Returns its length, that of the payload, and in which encoding the
+/// payload is an event: none where it is a control frame, or a part of a message.
+///
+/// # Errors
+/// When no server sends that.
+pub(crate) fn message_head(bytes: &[u8]) -> Result<Option<(u64, u64, Option<Encoding>)>, NotUnderstood> {
+    for size in 2..=MAX_HEADER.min(bytes.len()) {
+        if let Some((length, frame)) = parse(&bytes[..size])? {
+            let encoding = if let Frame::Data { first, last: true } = frame { first } else { None };
+            return Ok(Some((size as u64, length, encoding)));
+        }
+    }
+    Ok(None)
+}
+
 /// The length and kind of a frame, once its header is there (section 5.2).
 fn parse(header: &[u8]) -> Result<Option<(u64, Frame)>, NotUnderstood> {
     let [first, second, extended @ ..] = header else { return Ok(None) };

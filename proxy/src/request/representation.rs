@@ -29,15 +29,16 @@ pub fn refuse_cbor(headers: &mut HeaderMap) {
     refuse(headers, is_cbor);
 }
 
-/// Takes protobuf and YAML out of `Accept` where JSON is accepted as well. Returns whether it is.
-pub(crate) fn prefer_json(headers: &mut HeaderMap) -> bool {
+/// Takes a form out of `Accept` where JSON is accepted as well. Returns whether it is not accepted, or not any more.
+pub(crate) fn prefer_json(headers: &mut HeaderMap, other: &str) -> bool {
     let essence = |entry: &[u8]| essence(&String::from_utf8_lossy(entry));
     let is_json = |entry: &[u8]| Encoding::named(&essence(entry)) == Some(Encoding::Json);
     let accepts_json = accepted(headers).next().is_none() || accepted(headers).any(is_json);
+    let is_other = |entry: &[u8]| essence(entry).contains(other);
     if accepts_json {
-        refuse(headers, |entry| ["protobuf", "yaml"].iter().any(|other| essence(entry).contains(other)));
+        refuse(headers, is_other);
     }
-    accepts_json
+    !accepted(headers).any(is_other)
 }
 
 fn refuse(headers: &mut HeaderMap, is_refused: impl Fn(&[u8]) -> bool) {
@@ -167,20 +168,22 @@ mod tests {
 
     #[test]
     fn json_is_preferred_where_it_is_accepted() {
-        for (value, left) in [
+        for (other, value, left) in [
             // As client-go asks for objects that have protobuf, and for metadata.
-            ("application/vnd.kubernetes.protobuf,application/json", "application/json"),
-            ("application/vnd.kubernetes.protobuf, */*", "*/*"),
+            ("protobuf", "application/vnd.kubernetes.protobuf,application/json", "application/json"),
+            ("protobuf", "application/vnd.kubernetes.protobuf, */*", "*/*"),
             (
+                "protobuf",
                 "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
                 "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
             ),
-            ("application/yaml, text/html, application/*;q=0.1", "text/html,application/*;q=0.1"),
-            ("application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf"),
-            ("application/json", "application/json"),
+            ("yaml", "application/yaml, text/html, application/*;q=0.1", "text/html,application/*;q=0.1"),
+            ("yaml", "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf"),
+            ("yaml", "application/json", "application/json"),
+            ("yaml", YAML, YAML),
         ] {
             let mut headers = accept(value);
-            assert_eq!(prefer_json(&mut headers), left != "application/vnd.kubernetes.protobuf", "{value}");
+            assert_eq!(prefer_json(&mut headers, other), left != YAML, "{value}");
             assert_eq!(headers[header::ACCEPT], left, "{value}");
         }
     }

@@ -5,7 +5,7 @@
 //! a list of the present, page by page, then the bookmark that ends a streaming list, then a watch from there. Outside of this
 //! stage it looks like a streaming list. Clients that ask for one themselves get the refusal: they know what to do then.
 //!
-//! In JSON alone: for other forms, and for a watch by WebSocket, the refusal stays.
+//! In JSON alone, also where protobuf is preferred to it: for other forms, and for a watch by WebSocket, the refusal stays.
 
 use std::{
     fmt,
@@ -32,7 +32,7 @@ use crate::{
     frames::Frames,
     request::{
         Query, RequestInfo, Verb,
-        representation::{Encoding, Form, JSON},
+        representation::{Form, JSON, prefer_json},
     },
     status::Refusal,
     upstream::UpstreamError,
@@ -124,17 +124,20 @@ impl<S: Next> Watch<S> {
     fn of(request: &Request<Body>, next: S) -> Option<Self> {
         request.extensions().get::<FromNothing>()?;
         let info = request.extensions().get::<RequestInfo>().filter(|info| !info.upgrade)?.clone();
-        let accept = match (Encoding::negotiated(request.headers()), Form::negotiated(request.headers())) {
-            (Encoding::Json, Form::Object) => JSON,
-            (_, Form::Metadata) => METADATA_LIST,
-            _ => return None,
-        };
-        let query = Query::parse(request.uri().query().unwrap_or_default()).ok()?;
-        let selects = selected(&info, &query)?;
         let mut asked = Request::new(()).into_parts().0;
         asked.uri = request.uri().clone();
         asked.headers = request.headers().clone();
         asked.extensions = request.extensions().clone();
+        if !prefer_json(&mut asked.headers, "protobuf") {
+            return None;
+        }
+        let accept = match Form::negotiated(&asked.headers) {
+            Form::Object => JSON,
+            Form::Metadata => METADATA_LIST,
+            Form::Table => return None,
+        };
+        let query = Query::parse(request.uri().query().unwrap_or_default()).ok()?;
+        let selects = selected(&info, &query)?;
         Some(Self { next, asked, info, selects, accept })
     }
 

@@ -13,7 +13,7 @@
 //!
 //! A controlled object that is created without label is cared for (`unlabelled`).
 //! What changes something is counted while it is under way ([`crate::fence`]). Changes no request, but that an
-//! object in JSON that is replaced has this shard's label again, where the labels are hidden.
+//! object in JSON or protobuf that is replaced has this shard's label again, where the labels are hidden.
 //! Bodies are collected of answers to gets by name, of such objects, of what writes controlled resources, and of answers to what creates them:
 //! one object each, which etcd keeps to 1.5 MiB by default; labels and owners can stand anywhere in it. All other bodies pass as streams. Requests
 //! for resources that are not the ring's are not touched: Events about an object that moved pass.

@@ -1,8 +1,8 @@
 //! Hides the labels of the ring in all answers about its resources, unless the proxy is told to show them.
 //!
-//! May change `Accept`, from which it takes what it can't filter where JSON is accepted as well, and `Accept-Encoding`. Of
-//! answers in JSON it removes the entries, and the length that they had; of a watch by WebSocket a later stage does
-//! ([`Hidden`]). Counts requests of clients that accept no JSON. Connections to Pods, and what is behind the API server, are not touched.
+//! May change `Accept`, from which it takes YAML where JSON is accepted as well, and `Accept-Encoding`. In answers in JSON and
+//! protobuf it overwrites the entries, so that these are as long as before; in a watch by WebSocket a later stage does
+//! ([`Hidden`]). Counts requests that may be answered in YAML. Connections to Pods, and what is behind the API server, are not touched.
 
 use std::{
     pin::Pin,
@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use futures::{FutureExt, TryFutureExt, future::BoxFuture};
 use http::{HeaderValue, Request, Response, header};
-use http_body::Frame;
+use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use tower::Service;
 
@@ -23,7 +23,7 @@ use crate::{
     metrics::Metrics,
     request::{
         RequestInfo,
-        representation::{JSON, essence, prefer_json},
+        representation::{JSON, PROTOBUF, essence, prefer_json},
     },
     status::Refusal,
 };
@@ -67,26 +67,26 @@ impl<S: Next> Service<Request<Body>> for Hide<S> {
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let Some(keys) = self.keys(&request) else { return self.next.call(request).boxed() };
-        if !prefer_json(request.headers_mut()) {
+        if !prefer_json(request.headers_mut(), "yaml") {
             self.metrics.unfiltered();
         }
         request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         request.extensions_mut().insert(Hidden(keys.clone()));
-        let hidden =
-            |response: Response<Body>| match response.headers().get(header::CONTENT_TYPE).map(HeaderValue::to_str) {
-                Some(Ok(form)) if essence(form) == JSON => filtered(response, keys),
-                _ => response,
-            };
-        self.next.call(request).map_ok(hidden).boxed()
+        self.next.call(request).map_ok(|response| hidden(response, keys)).boxed()
     }
 }
 
-fn filtered(mut response: Response<Body>, keys: Keys) -> Response<Body> {
-    response.headers_mut().remove(header::CONTENT_LENGTH);
-    response.map(|body| Filtered { body, filter: Filter::new(keys), last: None, ended: false }.boxed_unsync())
+fn hidden(response: Response<Body>, keys: Keys) -> Response<Body> {
+    let form = response.headers().get(header::CONTENT_TYPE).and_then(|form| form.to_str().ok()).map(essence);
+    let filter = match form.as_deref() {
+        Some(JSON) => Filter::json(keys),
+        Some(PROTOBUF) => Filter::protobuf(keys),
+        _ => return response,
+    };
+    response.map(|body| Filtered { body, filter, last: None, ended: false }.boxed_unsync())
 }
 
-/// A body in JSON without the labels.
+/// A body without the labels.
 struct Filtered {
     body: Body,
     filter: Filter,
@@ -119,5 +119,19 @@ impl http_body::Body for Filtered {
                 return Poll::Ready(Some(Ok(Frame::data(passed))));
             }
         }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.last.is_none() && self.filter.held() == 0 && (self.ended || self.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (rest, held) = (self.body.size_hint(), self.filter.held() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower() + held);
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper + held);
+        }
+        hint
     }
 }

@@ -1,6 +1,6 @@
 //! Joins the two connections of an upgraded request: exec, attach, port-forward, a watch by WebSocket.
 //!
-//! Changes no byte of what passes, but for what [`Watched`] and [`Messages`] take out of a watch, and pings of the proxy's own between the
+//! Changes no byte of what passes, but for what [`Watched`] takes out of a watch and [`Filter`] hides in it, and pings of the proxy's own between the
 //! client's frames ([`heartbeat`]). Ends the connection when the Lease is lost or the proxy ends by force, and a watch only when
 //! [`Watched`] says so, or when its pings are not answered, and each a while after one of its sides has ended. In sessions of
 //! exec, attach and port-forward nobody asks but the client.
@@ -43,7 +43,7 @@ use super::{
     hide::Hidden,
     tap::{Handed, Watched},
 };
-use crate::{body::Body, labels::websocket::Messages, request::RequestInfo, serve::Caller, status::Refusal};
+use crate::{body::Body, labels::Filter, request::RequestInfo, serve::Caller, status::Refusal};
 
 /// How long one side has to end when the other has ended.
 const OTHER_SIDE: Duration = Duration::from_secs(10);
@@ -94,7 +94,7 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
             let ends_in_order = watched.as_ref().is_some_and(Watched::ends_in_order);
             let closed = OptionFuture::from(watched.as_ref().and_then(Watched::closed));
             let heartbeat = (watched.is_some() && is_websocket(response.headers())).then(Heartbeat::new);
-            let messages = hidden.filter(|_| heartbeat.is_some()).map(|Hidden(keys)| Messages::new(keys));
+            let filter = hidden.filter(|_| heartbeat.is_some()).map(|Hidden(keys)| Filter::websocket(keys));
             if let Some(server) = server {
                 upgraded.spawn(contained(async move {
                     // Under way for as long as it is joined.
@@ -106,7 +106,7 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
                         }
                     };
                     tokio::select! {
-                        () = join(client, server, (watched, messages), heartbeat) => {}
+                        () = join(client, server, (watched, filter), heartbeat) => {}
                         () = until => {}
                         Some(()) = closed => {}
                         () = abort.cancelled() => {}
@@ -122,7 +122,7 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
 async fn join(
     client: OnUpgrade,
     server: OnUpgrade,
-    watched: (Option<Watched>, Option<Messages>),
+    watched: (Option<Watched>, Option<Filter>),
     heartbeat: Option<Heartbeat>,
 ) {
     let (client, server) = match tokio::try_join!(client, server) {
@@ -184,15 +184,15 @@ async fn up(
     }
 }
 
-/// Copies what the server sends, but for answers to `heartbeat` and hidden labels in `messages`; a watch has come as far as what was written to the client.
+/// Copies what the server sends, but for answers to `heartbeat` and for labels that `filter` hides; a watch has come as far as what was written to the client.
 async fn down(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    (mut watched, mut messages): (Option<Watched>, Option<Messages>),
+    (mut watched, mut filter): (Option<Watched>, Option<Filter>),
     heartbeat: Option<&Heartbeat>,
 ) -> io::Result<()> {
-    let mut shown = move |bytes: Bytes| match &mut messages {
-        Some(messages) => messages.pass(&bytes).into(),
+    let mut shown = move |bytes: Bytes| match &mut filter {
+        Some(filter) => filter.push(bytes),
         None => bytes,
     };
     let (mut buffer, mut pongs) = (vec![0; BUFFER], heartbeat.map(Heartbeat::pongs));

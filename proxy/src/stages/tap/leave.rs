@@ -30,7 +30,7 @@ use crate::{
     frames::{Deleted, Frames},
     request::{
         RequestInfo,
-        representation::{Encoding, Form},
+        representation::{Encoding, Form, prefer_json},
     },
     stages::{Next, admit::Admitted, resume::going_on},
     views::Scope,
@@ -186,6 +186,10 @@ impl Asking {
             }
             let mut request = self.asked.clone().map(|()| empty());
             *request.uri_mut() = going_on(self.asked.uri(), &from.to_string())?;
+            if encoding == Some(Encoding::Json) {
+                // It began with a list in JSON, whatever its client prefers.
+                prefer_json(request.headers_mut(), "protobuf");
+            }
             let answer = next.clone().oneshot(request).await;
             is_old = answer.as_ref().is_ok_and(|answer| answer.status() == StatusCode::GONE);
             match answer {

@@ -89,4 +89,18 @@ async fn other_forms_and_clients_that_ask_for_a_streaming_list_are_refused_as_by
     let accept = HeaderValue::from_static("application/json;as=Table;g=meta.k8s.io;v=v1");
     table.headers_mut().insert(header::ACCEPT, accept);
     assert_eq!(lab.send(table).await.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    let mut protobuf = ask("GET", WATCH);
+    protobuf.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(PROTOBUF));
+    assert_eq!(lab.send(protobuf).await.status(), StatusCode::UNPROCESSABLE_ENTITY);
+}
+
+#[tokio::test]
+async fn watch_that_prefers_protobuf_is_begun_in_json() {
+    let lab = Lab::new(without_streaming_lists);
+    let mut request = ask("GET", WATCH);
+    let accept = "application/vnd.kubernetes.protobuf,application/json";
+    request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
+    assert_eq!(events(lab.send(request).await).await.len(), 4);
+    let asked: Vec<_> = lab.seen.lock().iter().map(|seen| seen.headers[header::ACCEPT].clone()).collect();
+    assert_eq!(asked, [accept, "application/json", "application/json", "application/json"]);
 }

@@ -7,10 +7,12 @@ use super::{
     fencing::{DRAINING, Fenced, NOBODYS, OURS, THINGS},
     *,
 };
-use crate::wire;
+use crate::{frames::behind_length, wire};
 
 const OBJECT: &str = r#"{"metadata":{"name":"b","uid":"uid-b","labels":{"a":"b","s":"me"}},"d":"x"}"#;
-const HIDDEN: &str = r#"{"metadata":{"name":"b","uid":"uid-b","labels":{"a":"b"}}}"#;
+const HIDDEN: &str = r#"{"metadata":{"name":"b","uid":"uid-b","labels":{"a":"b"         }}        }"#;
+/// As client-go asks for built-in objects.
+const EITHER: &str = "application/vnd.kubernetes.protobuf, */*";
 
 /// What an API server answers so in this form, and the answer's headers.
 async fn answered(uri: &str, form: &'static str) -> (String, HeaderMap, Lab) {
@@ -24,7 +26,7 @@ async fn answered(uri: &str, form: &'static str) -> (String, HeaderMap, Lab) {
         response
     });
     let mut request = ask("GET", uri);
-    request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/vnd.kubernetes.protobuf, */*"));
+    request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(EITHER));
     request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
     let response = lab.send(request).await;
     let headers = response.headers().clone();
@@ -40,11 +42,11 @@ async fn answers_about_the_rings_resources_have_no_labels_of_the_ring() {
         for form in ["application/json", "application/json;as=Table;v=v1;g=meta.k8s.io"] {
             let (body, headers, lab) = answered(uri, form).await;
             assert_eq!(body, HIDDEN, "{uri} {form}");
-            assert!(!headers.contains_key(header::CONTENT_LENGTH), "{uri}");
+            assert_eq!(headers[header::CONTENT_LENGTH], HeaderValue::from(OBJECT.len() + 1), "{uri}");
             let sent = lab.last().headers;
             assert_eq!(
                 (&sent[header::ACCEPT], &sent[header::ACCEPT_ENCODING]),
-                (&"*/*".parse().unwrap(), &"identity".parse().unwrap())
+                (&EITHER.parse().unwrap(), &"identity".parse().unwrap())
             );
         }
     }
@@ -63,8 +65,8 @@ async fn everything_else_passes_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_client_that_accepts_no_json_sees_them_and_is_counted() {
-    let form = HeaderValue::from_static("application/vnd.kubernetes.protobuf");
+async fn a_client_that_accepts_yaml_alone_sees_them_and_is_counted() {
+    let form = HeaderValue::from_static("application/yaml");
     let of = form.clone();
     let lab = Lab::hiding(move |_| {
         let mut response = json(full(OBJECT));
@@ -92,12 +94,75 @@ async fn a_label_cut_between_two_pieces_does_not_pass_and_the_rest_comes_at_once
         next(r#"{"type":"ADDED","object":{"labels":{"a":"b", "s"#).await,
         r#"{"type":"ADDED","object":{"labels":{"a":"b""#
     );
-    assert_eq!(next("\" : \"me\"}}}\n").await, "}}}\n");
+    assert_eq!(next("\" : \"me\"}}}\n").await, "            }}}\n");
     // A line that is whole does not wait for the next.
     assert_eq!(
         next("{\"type\":\"DELETED\",\"object\":{\"s\":\"x\"}}\n").await,
-        "{\"type\":\"DELETED\",\"object\":{}}\n"
+        "{\"type\":\"DELETED\",\"object\":{       }}\n"
     );
+}
+
+fn metadata(labels: &[(&str, &str)]) -> wire::OwnedObject {
+    let metadata = wire::Ownership {
+        name: Some("b".into()),
+        uid: Some("uid-b".into()),
+        labels: labels.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
+        ..wire::Ownership::default()
+    };
+    wire::OwnedObject { metadata: Some(metadata) }
+}
+
+fn labels_of(raw: &[u8]) -> Vec<String> {
+    wire::OwnedObject::decode(raw).unwrap().metadata.unwrap().labels.into_keys().collect()
+}
+
+#[tokio::test]
+async fn answers_in_protobuf_have_no_labels_of_the_ring() {
+    let object = metadata(&[("a", "b"), ("s", "me")]);
+    let items = vec![object.encode_to_vec().into(), metadata(&[("s", "me"), ("d", "x")]).encode_to_vec().into()];
+    let list = wire::wrap("v1", "ThingList", &wire::List { metadata: None, items });
+    let object = wire::wrap("v1", "Thing", &object);
+    let extension = wire::RawExtension { raw: object.clone() };
+    let event = wire::WatchEvent { event_type: "ADDED".into(), object: Some(extension) }.encode_to_vec();
+    let watch = behind_length(&event);
+    for (uri, answer) in [
+        ("/apis/x.io/v1/namespaces/a/things/b", &object),
+        ("/apis/x.io/v1/things", &list),
+        ("/apis/x.io/v1/things?watch=1", &watch),
+    ] {
+        let lab = Lab::hiding({
+            let answer = answer.clone();
+            move |_| {
+                let length = HeaderValue::from(answer.len());
+                let mut response = json(full(answer.clone()));
+                response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
+                response.headers_mut().insert(header::CONTENT_LENGTH, length);
+                response
+            }
+        });
+        let mut request = ask("GET", uri);
+        request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(EITHER));
+        let response = lab.send(request).await;
+        assert_eq!(response.headers()[header::CONTENT_TYPE], PROTOBUF, "{uri}");
+        assert_eq!(response.headers()[header::CONTENT_LENGTH], HeaderValue::from(answer.len()), "{uri}");
+        let shown = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(shown.len(), answer.len(), "{uri}");
+        let shown: Vec<Vec<String>> = if answer == &watch {
+            let event = wire::WatchEvent::decode(shown.slice(4..)).unwrap();
+            vec![labels_of(&wire::unwrap(&event.object.unwrap().raw).unwrap().raw)]
+        } else if answer == &list {
+            let list = wire::List::decode(wire::unwrap(&shown).unwrap().raw).unwrap();
+            list.items.iter().map(|item| labels_of(item)).collect()
+        } else {
+            vec![labels_of(&wire::unwrap(&shown).unwrap().raw)]
+        };
+        let expected = if answer == &list { vec![vec!["a"], vec![]] } else { vec![vec!["a"]] };
+        assert_eq!(shown, expected, "{uri}");
+        assert_eq!(
+            (&lab.last().headers[header::ACCEPT], lab.shared.metrics.were_unfiltered()),
+            (&EITHER.parse().unwrap(), 0)
+        );
+    }
 }
 
 /// The labels that a PUT of thing `b` has as it reaches the API server. It names a version, and has one label.

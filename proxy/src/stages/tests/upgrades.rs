@@ -94,7 +94,7 @@ async fn labels_of_the_ring_stay_here_and_the_length_is_right() {
     let (mut client, mut server) = joined(&lab.shared).await;
     let message = |text: &str| [&[0x81, u8::try_from(text.len()).unwrap()][..], text.as_bytes()].concat();
     server.write_all(&message(r#"{"type":"ADDED","object":{"labels":{"a":"b","s":"me"}}}"#)).await.unwrap();
-    let expected = message(r#"{"type":"ADDED","object":{"labels":{"a":"b"}}}"#);
+    let expected = message(r#"{"type":"ADDED","object":{"labels":{"a":"b"         }}}"#);
     let mut shown = vec![0; expected.len()];
     timeout(DEADLINE, client.read_exact(&mut shown)).await.unwrap().unwrap();
     assert_eq!(shown, expected);
