@@ -114,7 +114,7 @@ impl Metrics {
         self.unlabelled.get_or_create(&Outcome { outcome }).inc();
     }
 
-    /// The client of a request about objects of the ring accepts no JSON, so it sees their labels.
+    /// The client of a request about objects of the ring accepts YAML and no JSON, so it sees their labels.
     pub fn unfiltered(&self) {
         self.unfiltered.inc();
     }

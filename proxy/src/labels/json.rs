@@ -1,7 +1,7 @@
 //! Finds label entries with one of two keys in JSON, in chunks as they come.
 //!
-//! An entry has the comma and the blanks before it; the first of a map has the comma after it. A map that has no other entry
-//! is empty then, so that a JSON patch that adds one label has a map to add to. Other bytes are no entry: a value that is
+//! An entry has the comma and the blanks before it. The first of a map has the comma after it. A map with no other entry stays,
+//! and is empty: so a JSON patch that adds one label has a map to add to. Other bytes are no entry: a value that is
 //! no plain string, a key within a string (its quotes are escaped there), or an entry with long blanks.
 
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! Finds label entries with one of two keys in Kubernetes objects in protobuf.
 //!
-//! Of each message only the fields on the way to `metadata.labels` are entered, all others are skipped unread: so an entry is
-//! hidden there and nowhere else, whatever bytes an object holds. Field numbers are those of [`crate::wire`].
+//! Only the fields on the way to `metadata.labels` are entered, all others are skipped unread. So an entry is hidden there and
+//! nowhere else, whatever bytes an object holds. Field numbers are those of [`crate::wire`].
 
 use prost::{
     Message as _,
@@ -69,7 +69,7 @@ pub(super) fn field(message: Message, bytes: &[u8], left: u64, keys: &Keys) -> R
         return Ok(Field::Other(size));
     }
     let within = |message| Field::Within { head: head as u64, message, length };
-    // Both are as long as they say, or the rest is still to come.
+    // All of it is here, or the rest is still to come.
     let value = &bytes[head..];
     let whole = usize::try_from(length).ok().and_then(|length| value.get(..length)).filter(|_| size <= MAX_WHOLE);
     let is_cut = whole.is_none() && size <= MAX_WHOLE;

@@ -2,6 +2,7 @@
 
 use http::{Request, StatusCode, header};
 use http_body_util::BodyExt as _;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, ResourceExt as _, api::PostParams, client::Body};
 use ringside_e2e::{control_plane::client_of, eventually::eventually, manifests, website::Website};
 
@@ -124,4 +125,28 @@ pub(crate) async fn a_put_keeps_them(fixture: &Fixture) {
     let after = fixture.websites().get(name).await.unwrap();
     assert!(after.annotations().contains_key("example.com/replaced"));
     assert_eq!(fixture.owner(&after), Some(owner));
+    a_put_in_protobuf_keeps_them(fixture, name).await;
+}
+
+/// A child that is written back as it was read: the API server skips the field that stands for the label.
+async fn a_put_in_protobuf_keeps_them(fixture: &Fixture, name: &str) {
+    let owner = fixture.until_owned::<ConfigMap>("nothing", name).await;
+    let client = client_through(fixture, &owner).await;
+    let target = format!("/api/v1/namespaces/{}/configmaps/{name}", fixture.system.namespace());
+    let put = eventually("the controller replaces the child", DEADLINE, || async {
+        let read = client.send(request(&target, PROTOBUF).body(Body::empty()).unwrap()).await.unwrap();
+        let read = read.into_body().collect().await.unwrap().to_bytes();
+        assert!(has(&read, [0xc2, 0x3e]) && !has(&read, &owner), "{}", read.escape_ascii());
+        let put = Request::put(&target).header(header::CONTENT_TYPE, PROTOBUF).header(header::ACCEPT, PROTOBUF);
+        let answer = client.send(put.body(Body::from(read.to_vec())).unwrap()).await.unwrap();
+        let status = answer.status();
+        let answer = answer.into_body().collect().await.unwrap().to_bytes();
+        if status != StatusCode::OK {
+            return Err(format!("{status}: {}", answer.escape_ascii()));
+        }
+        assert!(!has(&answer, &owner), "{}", answer.escape_ascii());
+        Ok(())
+    });
+    put.await.unwrap();
+    assert_eq!(fixture.owner(&fixture.objects::<ConfigMap>().get(name).await.unwrap()), Some(owner));
 }
