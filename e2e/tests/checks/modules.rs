@@ -11,7 +11,7 @@ use ringside_e2e::pages::{files, root};
 const CRATES: [(&str, &[&str]); 8] = [
     ("ring", &[]),
     ("runtime", &[]),
-    ("proxy", &["labels", "stages"]),
+    ("proxy", &[]),
     ("sharder", &[]),
     ("cli", &[]),
     ("model", &["actions", "config", "promises", "queue", "state"]),
