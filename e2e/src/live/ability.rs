@@ -9,6 +9,8 @@ pub enum Ability {
     LabelPolicies,
     /// It answers a watch with initial events, and a bookmark behind them.
     StreamingLists,
+    /// The same in Tables: 1.32 answers 406.
+    StreamingTables,
     /// It warns of Endpoints, which are deprecated.
     DeprecatedEndpoints,
     /// It compresses such a watch.
@@ -26,6 +28,7 @@ impl Ability {
         match self {
             Self::LabelPolicies => minor >= Minor::new(1, 36),
             Self::StreamingLists => minor >= Minor::new(1, 32) && minor != Minor::new(1, 33),
+            Self::StreamingTables => minor >= Minor::new(1, 34),
             Self::DeprecatedEndpoints => minor >= Minor::new(1, 33),
             Self::CompressedWatches => minor >= Minor::new(1, 37),
         }
@@ -36,6 +39,7 @@ impl Ability {
         let lacks = match self {
             Self::LabelPolicies => "no MutatingAdmissionPolicy before Kubernetes 1.36",
             Self::StreamingLists => "no streaming lists before Kubernetes 1.32 and in 1.33",
+            Self::StreamingTables => "no streaming lists of Tables before Kubernetes 1.34",
             Self::DeprecatedEndpoints => "Endpoints are not deprecated before Kubernetes 1.33",
             Self::CompressedWatches => "no compressed watches before Kubernetes 1.37",
         };

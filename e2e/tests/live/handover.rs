@@ -28,9 +28,9 @@ pub(crate) fn group() -> Group {
     let cases = vec![
         shared!(missed::a_client_is_told_once_what_moved_while_it_did_not_watch).asks_for(Ability::StreamingLists),
         shared!(missed::a_client_of_any_format_is_told_once_what_moved)
-            .asks_for(Ability::StreamingLists)
+            .asks_for(Ability::StreamingTables)
             .costs("repeats it in seven more formats"),
-        shared!(watches::no_watch_holds_for_long_what_it_never_showed).asks_for(Ability::StreamingLists),
+        shared!(watches::no_watch_holds_for_long_what_it_never_showed).asks_for(Ability::StreamingTables),
         shared!(acknowledgement::a_list_in_pages_ends_when_its_object_moves),
         shared!(acknowledgement::only_what_is_still_drained_by_that_very_move_is_let_go)
             .asks_for(Ability::StreamingLists),

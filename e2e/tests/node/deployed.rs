@@ -6,7 +6,7 @@ mod restarted;
 mod rollout;
 mod webhook;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, process::Command, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use k8s_openapi::{
@@ -63,6 +63,7 @@ pub(crate) fn group() -> Group {
         case!(webhook::a_replica_that_ends_or_is_killed_fails_no_create),
         case!(confinement::pods_are_as_confined_as_their_manifests_say),
         case!(each_shard_has_a_share),
+        case!(the_leader_tells_what_it_is_doing),
     ];
     crate::group("deployed", cases)
 }
@@ -75,6 +76,19 @@ async fn each_shard_has_a_share(fixture: Arc<Fixture>) {
     for pod in deployed.shards().await {
         assert!(shares.contains_key(&pod.name_any()), "{} has no share: {shares:?}", pod.name_any());
     }
+}
+
+/// The admin server of its Pod answers, by way of the API server.
+async fn the_leader_tells_what_it_is_doing(fixture: Arc<Fixture>) {
+    let deployed = &fixture.deployed().await;
+    let _alone = deployed.membership.lock().await;
+    deployed.settled().await;
+    let mut command = Command::new(&fixture.programs.cli);
+    command.args(["status", RING, "--moves", "--kubeconfig"]).arg(fixture.node.control_plane().kubeconfig_path());
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let part = format!("Ring {RING}: 0 objects move");
+    assert!(said.contains(&part), "{said}{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// What was installed, and how it is now.

@@ -42,7 +42,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.push(case("watch of any other resource when the shard Lease is lost", "HTTP/1.1; HTTP/2", silent));
     let forms: Vec<_> = FORMS.iter().map(|(form, ..)| *form).chain(["WebSocket"]).collect();
     let changed = case("watch when its resource leaves the ring, or joins it", &forms.join("; "), changed);
-    cases.push(changed.asks_for(Ability::StreamingLists));
+    cases.push(changed.asks_for(Ability::StreamingTables));
     cases
 }
 
