@@ -3,6 +3,7 @@
 mod aims;
 pub mod names;
 mod processes;
+pub mod proxy;
 pub mod scale;
 pub mod sharder;
 mod table;
