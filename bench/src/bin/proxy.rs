@@ -31,6 +31,9 @@ struct Arguments {
     /// Watches for the memory.
     #[arg(long, default_value_t = 500)]
     watches: usize,
+    /// Measures only loads with this in their names, such as `events`.
+    #[arg(long, default_value = "")]
+    only: String,
     /// The proxy to measure; one is built in the profile of this program without it.
     #[arg(long)]
     proxy: Option<PathBuf>,
@@ -97,10 +100,13 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let Arguments { rounds, requests, list, events, watches, .. } = *arguments;
     let sizes = if arguments.quick { (1, 8_000, 100, 20_000) } else { (rounds, requests, list, events) };
     let (rounds, requests, list, events) = sizes;
-    let plan = Plan { rounds, requests, list: list * 1_000_000, events, watches, shape: SHAPE };
-    let measured = measure(plan, arguments.proxy.clone()).await?;
+    let only = arguments.only.clone();
+    let plan = Plan { only, rounds, requests, list: list * 1_000_000, events, watches, shape: SHAPE };
+    let measured = measure(&plan, arguments.proxy.clone()).await?;
     machine(&before).tell()?;
-    let (table, aims) = report(&measured);
-    table.tell()?;
+    let (tables, aims) = report(&measured);
+    for table in tables {
+        table.tell()?;
+    }
     aims.tell()
 }

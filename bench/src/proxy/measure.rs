@@ -12,8 +12,10 @@ use super::{
 };
 
 /// How much of everything, in all rounds together.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
+    /// What the names of the loads have in them that are measured.
+    pub only: String,
     /// How often all ways take turns.
     pub rounds: usize,
     /// Requests of each load that has many connections; a quarter where it has one.
@@ -100,7 +102,7 @@ impl Measured {
 ///
 /// # Errors
 /// When something of ours can't be started.
-pub async fn measure(plan: Plan, proxy: Option<PathBuf>) -> anyhow::Result<Measured> {
+pub async fn measure(plan: &Plan, proxy: Option<PathBuf>) -> anyhow::Result<Measured> {
     let started = Started::start(plan.shape, proxy).await?;
     let mut measured = Measured { missing: started.missing.clone(), watches: plan.watches, ..Measured::default() };
     for (target, process) in started.targets.iter().filter_map(|target| Some((target, target.process?))) {
@@ -111,7 +113,7 @@ pub async fn measure(plan: Plan, proxy: Option<PathBuf>) -> anyhow::Result<Measu
         }
     }
     for round in 0..plan.rounds {
-        for load in LOADS {
+        for load in LOADS.into_iter().filter(|load| load.name().contains(&plan.only)) {
             one(&mut measured, &started.targets, load, (round, plan)).await;
         }
     }
@@ -119,7 +121,7 @@ pub async fn measure(plan: Plan, proxy: Option<PathBuf>) -> anyhow::Result<Measu
 }
 
 /// A load on all ways, each of them first, second and so on in turn.
-async fn one(measured: &mut Measured, targets: &[Target], load: Load, (round, plan): (usize, Plan)) {
+async fn one(measured: &mut Measured, targets: &[Target], load: Load, (round, plan): (usize, &Plan)) {
     say(format_args!("round {} of {}: {}", round + 1, plan.rounds, load.name()));
     for at in 0..targets.len() {
         let target = &targets[(at + round) % targets.len()];

@@ -29,8 +29,7 @@ pub(super) async fn resident(target: &Target, process: u32, watches: usize) -> a
     let mut open = Vec::new();
     for begin in (0..watches).step_by(ON_ONE) {
         let mut some = Watches::open(target, QUIET, Encoding::Json, ON_ONE.min(watches - begin)).await?;
-        // Each has one at its beginning.
-        some.take(1).await?;
+        some.begun().await?;
         open.push(some);
     }
     tokio::time::sleep(RESTS).await;

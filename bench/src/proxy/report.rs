@@ -24,10 +24,10 @@ const WATCHING: f64 = 60.0;
 const ADDED: f64 = 1.5;
 const MEGABYTE: f64 = 1e6;
 
-/// The table, and the lines with the aims.
+/// The tables, and the lines with the aims.
 #[must_use]
-pub fn report(measured: &Measured) -> (Table, Aims) {
-    let (table, mut aims) = (table(measured), Aims::new("proxy-aims"));
+pub fn report(measured: &Measured) -> ([Table; 2], Aims) {
+    let (tables, mut aims) = ([table(measured), memory(measured)], Aims::new("proxy-aims"));
     for load in LOADS {
         for way in OURS {
             processor(&mut aims, measured, load, way);
@@ -49,7 +49,7 @@ pub fn report(measured: &Measured) -> (Table, Aims) {
     for (what, fault) in &measured.failed {
         aims.failed(what, fault);
     }
-    (table, aims)
+    (tables, aims)
 }
 
 fn table(measured: &Measured) -> Table {
@@ -57,7 +57,7 @@ fn table(measured: &Measured) -> Table {
         "load",
         "way",
         "CPU us",
-        "of a",
+        "for each",
         "to nginx",
         "to best relay",
         "p50 us",
@@ -79,17 +79,15 @@ fn table(measured: &Measured) -> Table {
             table.row(row(measured, load, way, figures));
         }
     }
+    table
+}
+
+/// The memory of each process.
+fn memory(measured: &Measured) -> Table {
+    let mut table = Table::new("proxy-memory", &["way", "watches", "resident MB"]);
     for (way, resident) in &measured.resident {
-        for (what, bytes) in
-            [("idle".to_owned(), resident.idle), (format!("{} watches", measured.watches), resident.watching)]
-        {
-            let row = [
-                json!(format!("memory, {what}")),
-                json!(way.name()),
-                json!(""),
-                json!(format!("{:.1} MB", bytes as f64 / MEGABYTE)),
-            ];
-            table.row(row.into_iter().chain(std::iter::repeat_n(json!(""), columns.len() - 4)));
+        for (watches, bytes) in [(0, resident.idle), (measured.watches, resident.watching)] {
+            table.row([json!(way.name()), json!(watches), json!(bytes as f64 / MEGABYTE)]);
         }
     }
     table
@@ -137,7 +135,10 @@ fn added(measured: &Measured, load: Load, way: Way, percent: usize) -> Option<f6
 }
 
 fn processor(aims: &mut Aims, measured: &Measured, load: Load, way: Way) {
-    let what = format!("{}, {}: CPU of a {}", way.name(), load.name(), load.unit());
+    if measured.figures(load, way).is_none() {
+        return;
+    }
+    let what = format!("{}, {}: CPU for each {}", way.name(), load.name(), load.unit());
     let most = if matches!(load, Load::Get(_, 1)) { TO_RELAY_BY_ONE } else { TO_RELAY };
     if let Some(ratio) = to_relay(measured, load, way) {
         aims.at_most(&format!("{what}, to the best relay's"), ratio, most, "times");

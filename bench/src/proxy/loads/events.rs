@@ -1,6 +1,8 @@
 //! Watches, and their events as they come.
 
-use anyhow::{Context as _, ensure};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::Context as _;
 use futures::future::try_join_all;
 use http::header;
 use http_body_util::BodyExt as _;
@@ -51,35 +53,49 @@ impl Watches {
         Ok(Self { open, _connection: connection })
     }
 
-    /// Waits until each watch has had so many events. Returns how many there were.
-    pub(in crate::proxy) async fn take(&mut self, each: usize) -> anyhow::Result<usize> {
-        let counts = try_join_all(self.open.iter_mut().map(|watch| watch.take(each))).await?;
-        Ok(counts.into_iter().sum())
+    /// Waits until each watch has had an event.
+    pub(in crate::proxy) async fn begun(&mut self) -> anyhow::Result<()> {
+        try_join_all(self.open.iter_mut().map(Watch::some)).await.map(drop)
+    }
+
+    /// Waits until all together have had so many events. Returns how many there were. All are read to the end: what is left unread
+    /// on one would keep the connection from the others.
+    async fn take(&mut self, events: usize) -> anyhow::Result<usize> {
+        let had = AtomicUsize::new(0);
+        let take = async |watch: &mut Watch| {
+            while had.load(Ordering::Relaxed) < events {
+                had.fetch_add(watch.some().await?, Ordering::Relaxed);
+            }
+            anyhow::Ok(())
+        };
+        try_join_all(self.open.iter_mut().map(take)).await?;
+        Ok(had.into_inner())
     }
 }
 
 impl Watch {
-    async fn take(&mut self, events: usize) -> anyhow::Result<usize> {
-        let mut had = 0;
-        while had < events {
+    /// How many events end in what comes next; there is one.
+    async fn some(&mut self) -> anyhow::Result<usize> {
+        loop {
             let frame = self.body.frame().await.context("a watch ended")??;
             let Some(bytes) = frame.data_ref() else { continue };
-            had += match &mut self.frames {
+            let ended = match &mut self.frames {
                 Some(frames) => frames.count(bytes),
                 None => bytes.iter().filter(|byte| **byte == b'\n').count(),
             };
+            if ended > 0 {
+                return Ok(ended);
+            }
         }
-        ensure!(had > 0 || events == 0, "no events");
-        Ok(had)
     }
 }
 
 /// So many events, on [`WATCHES`] watches together.
 pub(super) async fn run(target: &Target, encoding: Encoding, events: usize) -> anyhow::Result<Turn> {
     let mut watches = Watches::open(target, LIVE, encoding, WATCHES).await?;
-    watches.take(WARM_UP).await?;
+    watches.take(WARM_UP * WATCHES).await?;
     let mark = Mark::of(target)?;
-    let had = watches.take(events.div_ceil(WATCHES)).await?;
+    let had = watches.take(events).await?;
     mark.turn(target, had as f64, Vec::new())
 }
 

@@ -27,13 +27,13 @@ impl Pace {
         Self { due }
     }
 
-    /// The same event again and again, from now on. What is late comes at once.
+    /// The same event again and again, from now on. Those that are late are left out: together they would cost less.
     pub(super) fn events(&self, event: Bytes) -> impl Stream<Item = Bytes> + use<> {
         let due = self.due.clone();
         let had = *due.borrow();
         stream::unfold((due, had, event), |(mut due, had, event)| async move {
-            due.wait_for(|due| *due > had).await.ok()?;
-            Some((event.clone(), (due, had + 1, event)))
+            let had = *due.wait_for(|due| *due > had).await.ok()?;
+            Some((event.clone(), (due, had, event)))
         })
     }
 }
