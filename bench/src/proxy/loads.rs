@@ -51,11 +51,11 @@ pub enum Encoding {
 pub enum Load {
     /// Reads a pod, from so many connections at once.
     Get(Protocol, usize),
-    /// Changes a pod, from [`MANY`] connections at once.
+    /// Changes a pod, from `MANY` connections at once.
     Patch,
     /// Lists pods.
     List,
-    /// Takes events from [`WATCHES`] watches on one connection.
+    /// Takes events from `WATCHES` watches on one connection.
     Events(Encoding),
 }
 

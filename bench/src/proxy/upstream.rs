@@ -91,7 +91,7 @@ impl Server {
         match () {
             () if own::asks_for_drained(query) => whole(StatusCode::OK, JSON, Bytes::from_static(objects::EMPTY)),
             // Questions of the proxy about one object.
-            () if query.contains("metadata.name") || query.contains("limit=1") => {
+            () if query.contains("fieldSelector=") || query.contains("limit=1") => {
                 whole(StatusCode::OK, JSON, self.objects.one.clone())
             }
             () => pieces(&self.objects.list),

@@ -90,7 +90,7 @@ impl Watch {
     }
 }
 
-/// So many events, on [`WATCHES`] watches together.
+/// So many events, on `WATCHES` watches together.
 pub(super) async fn run(target: &Target, encoding: Encoding, events: usize) -> anyhow::Result<Turn> {
     let mut watches = Watches::open(target, LIVE, encoding, WATCHES).await?;
     watches.take(WARM_UP * WATCHES).await?;

@@ -51,7 +51,8 @@ impl Own {
 
 /// Whether this asks for what a shard is to let go of: nothing ever is.
 pub(super) fn asks_for_drained(query: &str) -> bool {
-    query.contains("drain.") && !query.contains("%21drain.") && !query.contains("!drain.")
+    let query = query.replace("%2E", ".").replace("%21", "!");
+    query.contains("drain.") && !query.contains("!drain.")
 }
 
 fn ring_object(name: &str) -> Value {
