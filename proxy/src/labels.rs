@@ -1,7 +1,7 @@
 //! Hides the labels of the ring from the controller: a copy or a hash of an object's labels is the same on every shard.
 //!
-//! [`Filter`] overwrites them in what passes, so that nothing changes its length: in JSON ([`json`]) with blanks, in protobuf
-//! ([`protobuf`]) with a field that decoders skip. [`insert`] puts the shard's label into an object that is written without it.
+//! [`Filter`] overwrites them in what passes, so that nothing changes its length: in JSON (`json`) with blanks, in protobuf
+//! (`protobuf`) with a field that decoders skip. [`insert`] puts the shard's label into an object that is written without it.
 
 use std::sync::Arc;
 
