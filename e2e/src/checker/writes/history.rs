@@ -162,14 +162,17 @@ impl History {
         self.versions.values().rev().filter(move |version| !gone && version.write.answered <= time)
     }
 
-    /// Whether who was refused had made it then or later, and nobody else had it until the refusal.
+    /// Whether the shard that was refused had made it then or later, and no other shard had it until the refusal.
     pub(super) fn was_made_since(&self, since: Timestamp, refused: &Write) -> bool {
         let Some(first) = self.before(refused.received).last().map(|version| &version.write) else { return false };
         first.change == Change::Created
             && first.answered >= since
             && refused.shard.is_some()
             && first.shard == refused.shard
-            && self.before(refused.received).all(|version| version.labels.shard == refused.shard)
+            && self.before(refused.received).all(|version| {
+                // Without an answer of the webhook it has no label for a moment.
+                version.labels.shard.is_none() || version.labels.shard == refused.shard
+            })
     }
 
     /// Whether it had no shard at any version of before that one.

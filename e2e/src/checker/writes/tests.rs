@@ -334,6 +334,7 @@ fn a_second_create_that_no_move_has_to_do_with_is_counted_apart() {
     let adopted = "90 sharder deletes sites o, 92 sharder creates sites o2:o b, 93 b updates maps c<o2 b";
     for (writes, second, just_made, of_the_gone) in [
         ("80 b creates maps n<o b, 81-90 b refused maps n<o".to_owned(), 0, 1, 0),
+        ("80 b creates maps n<o, 81 sharder updates maps n<o b, 81-90 b refused maps n<o".to_owned(), 0, 1, 0),
         // It sees that by then; or another has made it.
         ("80 b creates maps n<o b, 82-90 b refused maps n<o".to_owned(), 1, 0, 0),
         ("80 a creates maps n<o a, 81 sharder updates maps n<o b, 81-90 b refused maps n<o".to_owned(), 1, 0, 0),
