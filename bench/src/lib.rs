@@ -3,6 +3,7 @@
 mod aims;
 pub mod names;
 mod processes;
+mod progress;
 pub mod proxy;
 pub mod scale;
 pub mod sharder;
@@ -10,4 +11,8 @@ mod table;
 
 pub use aims::Aims;
 pub use processes::load;
+pub use progress::say;
 pub use table::Table;
+
+/// Bytes.
+const MEGABYTE: f64 = 1e6;

@@ -2,6 +2,7 @@
 
 mod certificates;
 mod client;
+mod configuration;
 mod haproxy;
 mod loads;
 mod machine;
@@ -25,9 +26,3 @@ pub use self::{
     upstream::{Shape, upstream},
     ways::Way,
 };
-
-/// Says on stderr what is being done: a run takes half an hour.
-#[allow(clippy::print_stderr, reason = "progress, beside what was measured")]
-pub fn say(what: std::fmt::Arguments<'_>) {
-    eprintln!("bench-proxy: {what}");
-}

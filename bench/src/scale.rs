@@ -21,9 +21,3 @@ pub use self::{
     changes::{Course, Event, Felt, go_through},
     report::{adoption, capacity, changes},
 };
-
-/// Says on stderr what is being done: a run takes long.
-#[allow(clippy::print_stderr, reason = "progress, beside what was measured")]
-pub fn say(what: std::fmt::Arguments<'_>) {
-    eprintln!("bench-scale: {what}");
-}

@@ -31,9 +31,3 @@ pub use self::{
     running::Make,
     upstream::Upstream,
 };
-
-/// Says on stderr what is being done: a run takes minutes.
-#[allow(clippy::print_stderr, reason = "progress, beside what was measured")]
-pub fn say(what: std::fmt::Arguments<'_>) {
-    eprintln!("bench-sharder: {what}");
-}

@@ -8,7 +8,8 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{Args, Parser, Subcommand};
 use ringside_bench::{
     load,
-    proxy::{Certificates, Plan, Protocol, Shape, machine, measure, relay, report, say, upstream},
+    proxy::{Certificates, Plan, Protocol, Shape, machine, measure, relay, report, upstream},
+    say,
 };
 
 /// Measures what the proxy costs.
@@ -37,7 +38,7 @@ struct Arguments {
     /// The proxy to measure; one is built in the profile of this program without it.
     #[arg(long)]
     proxy: Option<PathBuf>,
-    /// Shows within two minutes whether the program works: its figures say little.
+    /// Shows whether the program works: its figures say little.
     #[arg(long)]
     quick: bool,
 }

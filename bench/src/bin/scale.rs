@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use ringside_bench::{
-    Aims, load,
-    scale::{self, Event, Limit, Running, Shape, say},
+    Aims, load, say,
+    scale::{self, Event, Limit, Running, Shape},
 };
 
 /// Reconciles at once of a controller whose objects come to be shared.

@@ -8,10 +8,10 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Parser;
 use ringside_bench::{
-    Aims, load,
+    Aims, load, say,
     sharder::{
         Make, Measured, Plan, Shape, Upstream, against_figures, beside, change_leader, changed_leader,
-        join_beside_refused, lead_large, leave_fenced, led_large, measure, report, say,
+        join_beside_refused, lead_large, leave_fenced, led_large, measure, report,
     },
 };
 use ringside_e2e::checker::percentile;

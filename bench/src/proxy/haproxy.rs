@@ -1,13 +1,8 @@
 //! haproxy before the API server: one thread, HTTP/2 and HTTP/1.1 for clients, kept HTTP/1.1 connections upstream.
 
-use std::{
-    fs,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::PathBuf, process::Command};
 
-use super::certificates::{Certificates, SERVER};
+use super::configuration::Configuration;
 
 const CONFIGURATION: &str = "global
   nbthread 1
@@ -27,25 +22,9 @@ backend api
   server api API ssl verify required ca-file CERTIFICATE sni str(NAME) verifyhost NAME pool-max-conn 1024
 ";
 
-/// Writes the configuration into its own folder; returns how it is started.
-pub(super) fn command(
-    program: PathBuf,
-    (listen, api): (SocketAddr, SocketAddr),
-    certificates: &Certificates,
-    token: &str,
-    folder: &Path,
-) -> anyhow::Result<Command> {
-    fs::create_dir_all(folder)?;
-    let text = CONFIGURATION
-        .replace("LISTEN", &listen.to_string())
-        .replace("API", &api.to_string())
-        .replace("BOTH", &certificates.both().display().to_string())
-        .replace("CERTIFICATE", &certificates.certificate().display().to_string())
-        .replace("NAME", SERVER)
-        .replace("TOKEN", token);
-    let file = folder.join("haproxy.cfg");
-    fs::write(&file, text)?;
+/// Writes the configuration; returns how it is started.
+pub(super) fn command(program: PathBuf, configuration: &Configuration<'_>) -> anyhow::Result<Command> {
     let mut command = Command::new(program);
-    command.arg("-db").arg("-f").arg(file);
+    command.arg("-db").arg("-f").arg(configuration.write("haproxy.cfg", CONFIGURATION)?);
     Ok(command)
 }

@@ -6,7 +6,6 @@ mod requests;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use http::Method;
 
 pub(super) use self::events::Watches;
 use super::started::Target;
@@ -115,7 +114,7 @@ pub(super) struct Turn {
 pub(super) async fn turn(target: &Target, load: Load, units: usize) -> anyhow::Result<Turn> {
     let turn = match load {
         Load::Get(protocol, connections) => requests::run(target, protocol, connections, &requests::get(), units).await,
-        Load::Patch => requests::run(target, Protocol::Http2, MANY, &requests::patch(Method::PATCH), units).await,
+        Load::Patch => requests::run(target, Protocol::Http2, MANY, &requests::patch(), units).await,
         Load::List => requests::lists(target, units).await,
         Load::Events(encoding) => events::run(target, encoding, units).await,
     };

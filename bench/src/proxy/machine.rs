@@ -19,9 +19,9 @@ pub fn machine(load_before: &str) -> Table {
     row("load before", load_before);
     row("load after", &load());
     row("ringside", env!("CARGO_PKG_VERSION"));
-    for (way, option) in [(Way::Nginx, "-v"), (Way::Haproxy, "-v")] {
+    for way in [Way::Nginx, Way::Haproxy] {
         let name = way.program().unwrap_or_default();
-        row(name, &version(name, option).unwrap_or_else(|| "not installed".to_owned()));
+        row(name, &version(name).unwrap_or_else(|| "not installed".to_owned()));
     }
     table
 }
@@ -33,8 +33,8 @@ fn model() -> String {
 }
 
 /// The first line that it says.
-fn version(program: &str, option: &str) -> Option<String> {
-    let output = Command::new(find(program)?).arg(option).output().ok()?;
+fn version(program: &str) -> Option<String> {
+    let output = Command::new(find(program)?).arg("-v").output().ok()?;
     let text = if output.stdout.is_empty() { output.stderr } else { output.stdout };
     Some(String::from_utf8_lossy(&text).lines().next()?.to_owned())
 }

@@ -5,11 +5,11 @@ use std::{path::PathBuf, time::Duration};
 use super::{
     loads::{LOADS, Load, MANY, Turn, turn},
     memory::{Resident, resident},
-    say,
     started::{Started, Target},
     upstream::Shape,
     ways::Way,
 };
+use crate::say;
 
 /// How much of everything, in all rounds together.
 #[derive(Clone, Debug)]

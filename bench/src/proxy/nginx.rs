@@ -1,13 +1,8 @@
 //! nginx before the API server: one process, HTTP/2 and HTTP/1.1 for clients, kept HTTP/1.1 connections upstream.
 
-use std::{
-    fs,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::PathBuf, process::Command};
 
-use super::certificates::{Certificates, SERVER};
+use super::configuration::Configuration;
 
 /// The configuration. Without buffering, as watches need it, in pieces as large as a list takes.
 const CONFIGURATION: &str = "daemon off;
@@ -49,26 +44,10 @@ http {
 }
 ";
 
-/// Writes the configuration into its own folder; returns how it is started.
-pub(super) fn command(
-    program: PathBuf,
-    (listen, api): (SocketAddr, SocketAddr),
-    certificates: &Certificates,
-    token: &str,
-    folder: &Path,
-) -> anyhow::Result<Command> {
-    fs::create_dir_all(folder)?;
-    let text = CONFIGURATION
-        .replace("FOLDER", &folder.display().to_string())
-        .replace("LISTEN", &listen.to_string())
-        .replace("API", &api.to_string())
-        .replace("CERTIFICATE", &certificates.certificate().display().to_string())
-        .replace("KEY", &certificates.key().display().to_string())
-        .replace("NAME", SERVER)
-        .replace("TOKEN", token);
-    let file = folder.join("nginx.conf");
-    fs::write(&file, text)?;
+/// Writes the configuration; returns how it is started.
+pub(super) fn command(program: PathBuf, configuration: &Configuration<'_>) -> anyhow::Result<Command> {
     let mut command = Command::new(program);
-    command.arg("-p").arg(folder).arg("-c").arg(file).args(["-e", "stderr"]);
+    command.arg("-p").arg(configuration.folder).arg("-c").arg(configuration.write("nginx.conf", CONFIGURATION)?);
+    command.args(["-e", "stderr"]);
     Ok(command)
 }

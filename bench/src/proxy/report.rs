@@ -7,7 +7,7 @@ use super::{
     measure::{Figures, Measured},
     ways::{INSTALL, OURS, RELAYS, WAYS, Way},
 };
-use crate::{Aims, Table};
+use crate::{Aims, MEGABYTE, Table};
 
 /// Processor time of a unit to the better relay's, at most; and where one connection is all there is.
 const TO_RELAY: f64 = 1.15;
@@ -22,7 +22,6 @@ const IDLE: f64 = 12.0;
 const WATCHING: f64 = 60.0;
 /// Latency that is added where one connection is all there is, to the better relay's.
 const ADDED: f64 = 1.5;
-const MEGABYTE: f64 = 1e6;
 
 /// The tables, and the lines with the aims.
 #[must_use]

@@ -21,10 +21,12 @@ use tokio::net::TcpStream;
 
 use super::{
     certificates::{Certificates, SERVER},
-    haproxy, nginx, say,
+    configuration::Configuration,
+    haproxy, nginx,
     upstream::{SHARD, Shape},
     ways::{INSTALL, WAYS, Way, find},
 };
+use crate::say;
 
 const STARTS: Duration = Duration::from_secs(20);
 /// As long as that of a service account.
@@ -108,9 +110,9 @@ impl Started {
                     self.missing.push((way, format!("not installed: {INSTALL}")));
                     return Ok(());
                 };
-                fs::create_dir_all(&folder)?;
+                let configuration = Configuration { listen, api, certificates, folder: &folder };
                 let command = if way == Way::Nginx { nginx::command } else { haproxy::command };
-                let command = command(program, (listen, api), certificates, &token(), &folder)?;
+                let command = command(program, &configuration)?;
                 plain(listen, Some(self.process(name, &command, certificates, listen).await?))
             }
             Way::RelayHttp1 | Way::RelayHttp2 => {

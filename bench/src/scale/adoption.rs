@@ -19,9 +19,9 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{
     Running, Shape,
     latency::Times,
-    say,
     usage::{Moment, Usage},
 };
+use crate::say;
 
 /// The replicas that share the objects in the end.
 const REPLICAS: usize = 3;

@@ -12,9 +12,9 @@ use ringside_ring::RingLabels;
 
 use super::{
     load::{Load, Wanted},
-    say,
     usage::Moment,
 };
+use crate::say;
 
 /// All objects have their owners, and were worked on: this long, and for each of them.
 const DEADLINE: Duration = Duration::from_secs(300);

@@ -7,9 +7,9 @@ use anyhow::ensure;
 use super::{
     Running,
     latency::Starts,
-    say,
     usage::{Moment, Usage},
 };
+use crate::say;
 
 /// How long 99 of 100 changes may wait until work on them begins.
 const OBJECTIVE: Duration = Duration::from_secs(1);

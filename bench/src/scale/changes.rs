@@ -14,8 +14,8 @@ use super::{
     arrangement::GRACE,
     latency::{Starts, Times},
     load::Change,
-    say,
 };
+use crate::say;
 
 /// An object should be without a replica for no longer, beyond the grace.
 const SOON: Duration = Duration::from_secs(1);

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Course, Event, Felt, GRACE, Limit, Part, capacity::Bound, latency::Times, plot, say};
-use crate::{Aims, Table};
+use super::{Course, Event, Felt, GRACE, Limit, Part, capacity::Bound, latency::Times, plot};
+use crate::{Aims, MEGABYTE, Table, say};
 
-const MEGABYTE: f64 = 1e6;
 /// Of what so many leaders would carry: by the replica that has most, and by all.
 const KEPT: f64 = 0.97;
 const AT_FIVE: f64 = 4.6;

@@ -10,7 +10,7 @@ use ringside_e2e::{
 };
 use ringside_ring::cluster_ring::Fence;
 
-use super::say;
+use crate::say;
 
 const SHARDS: usize = 3;
 const DEADLINE: Duration = Duration::from_secs(180);

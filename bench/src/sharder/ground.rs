@@ -22,8 +22,8 @@ use super::{
     moves::{Log, Moves, Seen},
     objects::{self, Placement, Shape},
     running::{Make, Running},
-    say,
 };
+use crate::say;
 
 /// Of a phase; 100,000 objects take minutes.
 const DEADLINE: Duration = Duration::from_secs(1_800);

@@ -20,9 +20,8 @@ use super::{
     leader::{COUNTED, until},
     objects::Shape,
     running::{Make, Running},
-    say,
 };
-use crate::processes::cpu_time;
+use crate::{processes::cpu_time, say};
 
 const CHILDREN: usize = 2;
 const SHARDS: usize = 3;

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use ringside_e2e::{process::memory, system::metrics};
 
-use super::{ground::Ground, running::Running, say};
+use super::{ground::Ground, running::Running};
+use crate::say;
 
 /// A list of 300,000 objects takes seconds.
 const DEADLINE: Duration = Duration::from_secs(300);

@@ -16,8 +16,8 @@ use super::{
     ground::{Ground, Outcome},
     objects::secret,
     running::join_namespace,
-    say,
 };
+use crate::say;
 
 const NAMESPACE: &str = "refused";
 const CREATES: usize = 16;

@@ -12,9 +12,8 @@ use super::{
     moves::Moves,
     objects::Shape,
 };
-use crate::Aims;
+use crate::{Aims, MEGABYTE};
 
-const MEGABYTE: f64 = 1e6;
 /// Lists a move, at most.
 const LISTS: f64 = 0.05;
 /// Of R over the writes of a move, at least.

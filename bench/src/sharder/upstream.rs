@@ -22,7 +22,8 @@ use ringside_e2e::{
 use ringside_ring::RingLabels;
 use serde_json::{Value, json};
 
-use super::{objects::secret, running::IN_RING, say};
+use super::{objects::secret, running::IN_RING};
+use crate::say;
 
 /// What the API server calls it.
 pub(super) const USER: &str = "system:serviceaccount:sharding-system:sharder";

@@ -7,25 +7,32 @@ use http::{HeaderValue, Method, header};
 use hyper::body::Bytes;
 
 use super::{Mark, Protocol, Turn};
-use crate::proxy::{
-    client::{Call, Connection},
-    started::Target,
-    upstream::{POD, PODS},
+use crate::{
+    MEGABYTE,
+    proxy::{
+        client::{Call, Connection},
+        started::Target,
+        upstream::{POD, PODS},
+    },
 };
 
 /// Those before count for nothing: connections upstream are made, code is paged in.
 const WARM_UP: usize = 20;
-const MEGABYTE: f64 = 1e6;
 
 pub(super) fn get() -> Call {
     Call::get(POD, "application/json")
 }
 
-pub(super) fn patch(method: Method) -> Call {
+pub(super) fn patch() -> Call {
     let form = HeaderValue::from_static("application/merge-patch+json");
     let accept = HeaderValue::from_static("application/json");
     let body = Bytes::from_static(br#"{"metadata":{"annotations":{"example.com/seen":"2026-01-02T03:04:05Z"}}}"#);
-    Call { method, path: POD, headers: vec![(header::CONTENT_TYPE, form), (header::ACCEPT, accept)], body }
+    Call {
+        method: Method::PATCH,
+        path: POD,
+        headers: vec![(header::CONTENT_TYPE, form), (header::ACCEPT, accept)],
+        body,
+    }
 }
 
 /// So many requests in all, shared by the connections.

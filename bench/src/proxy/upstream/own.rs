@@ -49,7 +49,7 @@ impl Own {
     }
 }
 
-/// Whether this asks for what a shard is to let go of: nothing ever is.
+/// Whether this asks for what a shard is to release: nothing ever is.
 pub(super) fn asks_for_drained(query: &str) -> bool {
     let query = query.replace("%2E", ".").replace("%21", "!");
     query.contains("drain.") && !query.contains("!drain.")
