@@ -14,6 +14,7 @@ use ringside_ring::{
     weight::is_drained,
 };
 use ringside_runtime::explain::{code, explain, explain_watch};
+use ringside_sharder::ELECTION;
 
 /// Reads a ring.
 ///
@@ -52,6 +53,23 @@ pub async fn read_all(client: &Client) -> anyhow::Result<BTreeMap<RingKind, Vec<
 #[allow(clippy::print_stderr, reason = "beside the result")]
 fn say(what: &str) {
     eprintln!("{what}");
+}
+
+/// The Leases of the sharder's own election, of all installations.
+///
+/// # Errors
+/// When they can't be listed.
+pub async fn elections(client: &Client) -> anyhow::Result<Vec<Lease>> {
+    all_leases(client, &ListParams::default().fields(&format!("metadata.name={ELECTION}"))).await
+}
+
+/// The Leases of all namespaces that are selected so.
+///
+/// # Errors
+/// When they can't be listed.
+pub async fn all_leases(client: &Client, which: &ListParams) -> anyhow::Result<Vec<Lease>> {
+    let found = Api::<Lease>::all(client.clone()).list(which).await;
+    Ok(found.map_err(|error| anyhow!("can't list Leases: {}", explain(&error)))?.items)
 }
 
 /// Reads the Leases with the ring's label.

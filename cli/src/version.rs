@@ -3,25 +3,22 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client, api::ListParams};
+use kube::api::ListParams;
 use ringside_ring::{
     RingKind,
     labels::{LEASE_VERSION, ring_of},
     lease::annotation,
 };
-use ringside_runtime::explain::explain;
 use serde::Serialize;
 
 use crate::{
     cluster::Global,
     output::{Said, render},
-    rings::Replica,
+    rings::{Replica, all_leases, elections},
 };
 
 /// The version of this program, of sharder and proxies that are released with it.
 const CLIENT: &str = env!("CARGO_PKG_VERSION");
-/// The sharder's election Lease.
-const ELECTION: &str = "ringside-sharder";
 
 /// The arguments of `version`.
 #[derive(Clone, Debug, clap::Args)]
@@ -52,11 +49,10 @@ pub async fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Said>
         return Ok(Said::good(format!("client   {CLIENT}")));
     }
     let cluster = global.connect().await?;
-    let elections =
-        leases(&cluster.client, &ListParams::default().fields(&format!("metadata.name={ELECTION}"))).await?;
+    let elections = elections(&cluster.client).await?;
     let mut shards = Vec::new();
     for kind in RingKind::ALL {
-        let of_kind = leases(&cluster.client, &ListParams::default().labels(kind.names().lease_label)).await?;
+        let of_kind = all_leases(&cluster.client, &ListParams::default().labels(kind.names().lease_label)).await?;
         let is_of_kind =
             |lease: &Lease| ring_of(&lease.metadata).is_some_and(|ring| ring.is_ok_and(|ring| ring.kind() == kind));
         shards.extend(of_kind.into_iter().filter(is_of_kind));
@@ -64,11 +60,6 @@ pub async fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Said>
     let versions = of(&elections, &shards);
     let text = render(global.output, &versions, table)?;
     Ok(if versions.faults.is_empty() { Said::good(text) } else { Said::unhealthy(text) })
-}
-
-async fn leases(client: &Client, which: &ListParams) -> anyhow::Result<Vec<Lease>> {
-    let found = Api::<Lease>::all(client.clone()).list(which).await;
-    Ok(found.map_err(|error| anyhow::anyhow!("can't list Leases: {}", explain(&error)))?.items)
 }
 
 fn of(elections: &[Lease], shards: &[Lease]) -> Versions {
@@ -122,6 +113,7 @@ fn table(versions: &Versions) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use ringside_sharder::ELECTION;
     use serde_json::json;
 
     use super::*;

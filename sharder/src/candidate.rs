@@ -22,6 +22,8 @@ use crate::pauses::Pauses;
 const POD: [&str; 2] = ["authentication.kubernetes.io/pod-name", "authentication.kubernetes.io/pod-uid"];
 /// Random characters after the name of a replica that is no Pod: a restarted one is another.
 const SUFFIX: usize = 8;
+/// The Lease of the election.
+pub const ELECTION: &str = "ringside-sharder";
 /// Between the name and what makes it unique. No Pod's name has it.
 const BORDER: char = '_';
 
@@ -50,6 +52,11 @@ pub(crate) async fn holder_of(client: &Client, name: &str) -> String {
     }
 }
 
+/// The name of the Pod in a holder of the election's Lease, and what makes it unique: the Pod's uid.
+pub fn parts_of(holder: &str) -> Option<(&str, &str)> {
+    holder.split_once(BORDER)
+}
+
 /// Frees the Lease of the election if its holder is a Pod that is gone. Whatever fails here costs only time.
 pub(crate) async fn free_from_who_is_gone(client: &Client, namespace: &str, lease: &str, own: &str) {
     match free(client, namespace, lease, own).await {
@@ -67,7 +74,7 @@ async fn free(client: &Client, namespace: &str, name: &str, own: &str) -> Result
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let Some(lease) = leases.get_opt(name).await? else { return Ok(None) };
     let Some(holder) = holder(lease.spec.as_ref()).filter(|holder| *holder != own) else { return Ok(None) };
-    let Some((pod, uid)) = holder.split_once(BORDER).filter(|(_, uid)| is_uid(uid)) else { return Ok(None) };
+    let Some((pod, uid)) = parts_of(holder).filter(|(_, uid)| is_uid(uid)) else { return Ok(None) };
     let found = Api::<Pod>::namespaced(client.clone(), namespace).get_opt(pod).await?;
     let there = found.filter(|found| found.metadata.uid.as_deref() == Some(uid));
     let phase = there.as_ref().map(|pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()));

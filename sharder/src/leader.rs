@@ -276,7 +276,8 @@ impl Leader {
         let withdrawn = withdraw(self.client.clone(), self.writes.clone(), leftovers, latest.clone());
         let uninjected = self.clone().look_at_pods(latest.clone(), found);
         let registered = self.doing.begin(ring, &known);
-        let distributed = distribute((self.tools(asked), Writes::among(&self.writes)), latest, known, faults);
+        let (tools, writes, mut latest) = (self.tools(asked), Writes::among(&self.writes), latest);
+        let distributed = async move { distribute(&tools, &writes, &mut latest, &known, &faults).await };
         let work = async move {
             if let Some(before) = before {
                 before.stop().await;

@@ -72,6 +72,7 @@ mod writes;
 #[cfg(any(test, fuzzing))]
 pub use webhook::fuzzing;
 
+pub use candidate::{ELECTION, parts_of};
 pub use command::{AddedShard, Cleanup, CleanupError, Forecast, Plan, PlanError, Report};
 pub use config::{CertificateSource, Config, FailurePolicy, Injector, Options, WebhookUrl, parse_tokens};
 pub use move_id::age as move_age;

@@ -54,15 +54,6 @@ const PARALLEL: usize = 64;
 
 /// Distributes the objects of one ring, for as long as this replica leads.
 pub(crate) async fn distribute(
-    (tools, writes): (Tools, Writes),
-    mut latest: watch::Receiver<Arc<Snapshot>>,
-    known: Known,
-    faults: Faults,
-) -> Infallible {
-    distribute_with(&tools, &writes, &mut latest, &known, &faults).await
-}
-
-async fn distribute_with(
     tools: &Tools,
     writes: &Writes,
     latest: &mut watch::Receiver<Arc<Snapshot>>,

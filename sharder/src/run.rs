@@ -21,7 +21,7 @@ use tokio::{net::TcpListener, sync::watch};
 
 use crate::{
     admin::Register,
-    candidate::{free_from_who_is_gone, holder_of},
+    candidate::{ELECTION, free_from_who_is_gone, holder_of},
     cleanup::departed::Departed,
     client_config::{ClientConfig, Trust},
     config::{CertificateSource, Config},
@@ -50,8 +50,6 @@ const ELECTION_LEASE: Duration = Duration::from_secs(15);
 /// How long everything has to end by itself: the webhook, and what then waits for the scheduler. Less than the kubelet's 30 s.
 const SHUTDOWN_DEADLINE: Duration = ENDS_WITHIN.saturating_add(Duration::from_secs(5));
 const _: () = assert!(SHUTDOWN_DEADLINE.as_secs() < 30);
-/// The Lease of the election.
-const ELECTION_NAME: &str = "ringside-sharder";
 
 /// Why the sharder ended.
 #[derive(Debug, thiserror::Error)]
@@ -199,7 +197,7 @@ impl Setup {
         };
         let candidate = async {
             let holder = holder_of(&clients.requests, &config.identity).await;
-            free_from_who_is_gone(&clients.requests, &config.namespace, ELECTION_NAME, &holder).await;
+            free_from_who_is_gone(&clients.requests, &config.namespace, ELECTION, &holder).await;
             holder
         };
         let ((), holder) = tokio::select! {
@@ -208,7 +206,7 @@ impl Setup {
         };
         let terms = Terms {
             namespace: config.namespace.clone(),
-            name: ELECTION_NAME.to_owned(),
+            name: ELECTION.to_owned(),
             holder,
             duration: ELECTION_LEASE,
             labels: BTreeMap::new(),

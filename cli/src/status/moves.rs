@@ -1,27 +1,29 @@
 //! What the leader of the sharder is doing now, as its admin server tells.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, bail};
 use http::Request;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client, api::ListParams};
+use kube::Client;
+use ringside_ring::lease::holder;
 use ringside_runtime::explain::{code, explain};
-use ringside_sharder::doing::{Doing, Move, OfRing, PATH, RefusedNow, WaitsFor};
+use ringside_sharder::{
+    doing::{Doing, Move, OfRing, PATH, RefusedNow, WaitsFor},
+    parts_of,
+};
 
-use crate::output::{Table, wrap};
-
-/// The Lease of the sharder's own election.
-const ELECTION: &str = "ringside-sharder";
-/// What stands between the name of a Pod and its uid in the name of a Lease's holder. No Pod's name has it.
-const BORDER: char = '_';
+use crate::{
+    output::{Table, wrap},
+    rings::elections,
+};
 
 /// Asks the leader, by way of the API server, at this port of its Pod.
 ///
 /// # Errors
 /// When it can't be found or asked.
 pub(super) async fn ask(client: &Client, port: u16) -> anyhow::Result<Doing> {
-    let which = ListParams::default().fields(&format!("metadata.name={ELECTION}"));
-    let found = Api::<Lease>::all(client.clone()).list(&which).await.context("can't look for the sharder's leader")?;
-    let (namespace, pod) = found.items.iter().find_map(leader).context(
+    let (namespace, pod) = elections(client).await?.iter().find_map(leader).context(
         "no replica of the sharder leads: see `kubectl get leases -A | grep ringside-sharder` and the Pods there",
     )?;
     let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy{PATH}");
@@ -37,8 +39,7 @@ pub(super) async fn ask(client: &Client, port: u16) -> anyhow::Result<Doing> {
 
 /// The namespace and the name of the leader's Pod.
 fn leader(lease: &Lease) -> Option<(String, String)> {
-    let holder = lease.spec.as_ref()?.holder_identity.as_deref()?;
-    let (pod, _) = holder.rsplit_once(BORDER)?;
+    let (pod, _) = parts_of(holder(lease.spec.as_ref())?)?;
     Some((lease.metadata.namespace.clone()?, pod.to_owned()))
 }
 
@@ -63,7 +64,10 @@ fn of_ring(name: &str, ring: &OfRing) -> String {
         let mut table = Table::new(["OBJECT", "RESOURCE", "FROM", "WAITS FOR", "FOR"]);
         for Move { resource, object, from, waits_for, millis } in oldest {
             let waits_for = waits_for_text(*waits_for);
-            table.row([object, resource, from, waits_for, &format!("{:.1}s", seconds(*millis))].map(str::to_owned));
+            table.row(
+                [object, resource, from, waits_for, &format!("{:.1}s", Duration::from_millis(*millis).as_secs_f64())]
+                    .map(str::to_owned),
+            );
         }
         text.push_str(&table.render());
     }
@@ -88,16 +92,11 @@ fn waits_for_text(waits_for: WaitsFor) -> &'static str {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "it is shown with one decimal")]
-fn seconds(millis: u64) -> f64 {
-    millis as f64 / 1000.
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use ringside_sharder::doing::WritesNow;
+    use ringside_sharder::{ELECTION, doing::WritesNow};
     use serde_json::json;
 
     use super::*;

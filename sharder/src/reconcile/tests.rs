@@ -146,7 +146,7 @@ impl World {
             (self.tools.clone(), self.snapshots.subscribe(), self.known.clone(), self.faults.clone());
         self.work = Some(tokio::spawn(async move {
             let writes = Writes::default();
-            match distribute_with(&tools, &writes, &mut latest, &known, &faults).await {}
+            match distribute(&tools, &writes, &mut latest, &known, &faults).await {}
         }));
         sleep(MOMENT).await;
     }
