@@ -19,6 +19,9 @@ use crate::{
 };
 use ringside_ring::REQUEST_LIFETIME;
 
+/// A shard that has released an object is trusted for so long to release others: rights and programs change.
+const TRUSTED: Duration = Duration::from_secs(3600);
+
 struct Drain {
     resource: GroupResource,
     shard: String,
@@ -90,6 +93,13 @@ struct OfShard {
     released: Option<Instant>,
 }
 
+impl OfShard {
+    /// Whether it has shown of late that it can release objects.
+    fn has_released(&self) -> bool {
+        self.released.is_some_and(|released| released.elapsed() < TRUSTED)
+    }
+}
+
 impl Register {
     fn remember(&mut self, resource: &GroupResource, target: &Target, shard: &str, id: &str) {
         let (uid, now) = (&*target.uid, Instant::now());
@@ -120,7 +130,7 @@ impl Register {
         self.due.insert((drain.due(), uid.to_owned()));
         self.by_uid.insert(uid.to_owned(), drain);
         if !self.by_shard.contains_key(shard) {
-            self.by_shard.retain(|_, of| !of.open.is_empty());
+            self.by_shard.retain(|_, of| !of.open.is_empty() || of.has_released());
         }
         self.by_shard.entry(shard.to_owned()).or_default().open.insert((now, uid.to_owned()));
     }
@@ -288,6 +298,13 @@ impl Drains {
         let is_shown =
             |(_, uid): &&(Instant, String)| register.by_uid.get(uid).is_some_and(|it| it.asked == Asked::Yes);
         of.open.range(..=(before, char::MAX.to_string())).filter(is_shown).take(most).count()
+    }
+
+    /// How many objects a shard was asked for without having shown that it can release any. None once it has.
+    pub(crate) fn unproven(&self, shard: &str) -> usize {
+        let register = self.0.lock();
+        let of = register.by_shard.get(shard).filter(|of| !of.has_released());
+        of.map_or(0, |of| of.open.len())
     }
 
     /// The value of the drain label by which the object was last asked for.

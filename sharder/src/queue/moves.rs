@@ -7,6 +7,9 @@
 //! While an object waits for a grace it costs the API server nothing, and what is too much is felt when the grace is over. So what waits
 //! is bounded by how fast it comes, and to a part of the ring's objects. It comes half as fast again after each grace in which
 //! places were left, a third slower after one in which none was, and from then on an eighth faster.
+//!
+//! A shard that has shown no release yet may be unable to release anything. It is asked for a few objects first, and the next ones
+//! wait for the first release, or until it is late.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -14,9 +17,9 @@ use crate::lock::{Mutex, rank};
 use ringside_ring::cluster_ring::GroupResource;
 use tokio::time::{Instant, timeout};
 
-use crate::drains::Drains;
+use crate::{drains::Drains, failed_moves::MANY};
 
-/// The bound at first, at least and at most.
+/// The bound at first, at least and at most. So many are asked of a shard before it has released one.
 const FIRST: usize = 16;
 const LEAST: usize = 2;
 const MOST: usize = 512;
@@ -57,6 +60,21 @@ pub(crate) struct Wanted {
     pub(crate) children: usize,
     /// The objects of its resource.
     pub(crate) objects: usize,
+    /// Its shard, if that works on it: where it can release nothing, the object is idle for nothing.
+    pub(crate) worked_on_by: Option<String>,
+}
+
+impl Wanted {
+    /// Whether the shard that works on the object has released none of many in time: a move would make it idle for nothing.
+    pub(crate) fn is_held_back(&self, drains: &Drains) -> bool {
+        self.worked_on_by.as_ref().is_some_and(|shard| drains.late(shard, self.grace + KEPT, MANY) == MANY)
+    }
+
+    /// Whether it is still to show that it can release those that it was asked for first.
+    fn is_on_trial(&self, drains: &Drains) -> bool {
+        let unproven = self.worked_on_by.as_ref().map_or(0, |shard| drains.unproven(shard));
+        unproven >= FIRST && !self.is_held_back(drains)
+    }
 }
 
 struct State {
@@ -141,7 +159,7 @@ impl State {
         if let Some(pace) = &mut self.pace {
             pace.was_full |= is_full;
         }
-        if is_full || in_progress.hidden >= may_hide || written > bound / PLACES_A_WRITE {
+        if is_full || wanted.is_on_trial(drains) || in_progress.hidden >= may_hide || written > bound / PLACES_A_WRITE {
             return KEPT / 4;
         }
         // Evenly over the grace: what is drained together ends together.

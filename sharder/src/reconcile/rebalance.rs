@@ -19,13 +19,12 @@ use super::{
 };
 use crate::{
     api_error::is_refused,
-    failed_moves::MANY,
     faults::Task,
     index::{ResourceId, Slot},
     move_id::{self, move_id},
     queue::{
         limiter::Priority,
-        moves::{KEPT, Wanted},
+        moves::Wanted,
         work::{Outcome, Work},
     },
     resources::Resource,
@@ -43,8 +42,6 @@ const HELD_BACK: Duration = Duration::from_secs(10);
 /// An object that is about to be drained.
 struct Ask {
     work: Work,
-    /// Whether its shard works on it, so that a move that fails costs work.
-    is_voluntary: bool,
     slot: Slot,
     main: Main,
     covered: Covered,
@@ -120,8 +117,9 @@ fn look(ring: &Ring, work: Work) -> Option<Ask> {
         (all.followers(slot).len(), owned.sum())
     });
     let grace = promised.map_or(Duration::ZERO, Grace::duration);
-    let wanted = Wanted { resource: main.resource.id.clone(), grace, children, objects };
-    Some(Ask { work, is_voluntary, slot, main, covered, target, shard: from.to_string(), promised, wanted })
+    let worked_on_by = is_voluntary.then(|| from.to_string());
+    let wanted = Wanted { resource: main.resource.id.clone(), grace, children, objects, worked_on_by };
+    Some(Ask { work, slot, main, covered, target, shard: from.to_string(), promised, wanted })
 }
 
 /// Puts off a voluntary move that may fail at what others failed at, or that failed a while ago itself. `begins`: the drain is asked
@@ -129,15 +127,13 @@ fn look(ring: &Ring, work: Work) -> Option<Ask> {
 ///
 /// Moves that are needed are never held back: nobody works on what they are about, or nobody is to.
 fn unless_held_back(ring: &Ring, ask: Ask, begins: bool) -> Option<Ask> {
-    if !ask.is_voluntary {
+    if ask.wanted.worked_on_by.is_none() {
         return Some(ask);
     }
     let (drains, failed) = (&ring.judge.drains, &ring.judge.failed_moves);
-    let late = ask.promised.map_or(Duration::ZERO, Grace::duration) + KEPT;
     let may_begin = || {
         let causes = if failed.has_failed() { ring.causes(ask.slot, &ask.shard) } else { Vec::new() };
-        drains.late(&ask.shard, late, MANY) < MANY
-            && if begins { failed.begin(&causes) } else { failed.may_begin(&causes) }
+        !ask.wanted.is_held_back(drains) && if begins { failed.begin(&causes) } else { failed.may_begin(&causes) }
     };
     let rest = failed.rest(&ask.target.uid);
     if rest.is_none() && may_begin() {

@@ -1,6 +1,6 @@
 //! A ring of the newer kind, with native shards that use its labels.
 
-use std::collections::BTreeSet;
+use std::{cell::Cell, collections::BTreeSet};
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::{Api, ResourceExt as _};
@@ -8,7 +8,7 @@ use ringside_e2e::eventually::eventually;
 use ringside_ring::RingKind;
 use serde_json::json;
 
-use crate::resources::fixture::{DEADLINE, Fixture, Objects, config_maps, entry, secrets, team};
+use crate::resources::fixture::{DEADLINE, Fixture, Objects, Ring, config_maps, entry, secrets, team};
 
 /// Two rings of one name, one of each kind: each has its own objects, shards and labels. The newer one assigns, moves, and takes
 /// over, and its labels go with it.
@@ -30,11 +30,10 @@ pub(crate) async fn rings_of_both_kinds_may_have_one_name(fixture: &Fixture) {
     let _acknowledger = newer.start_acknowledger(&config_maps());
     let (roots, children) =
         (newer.objects(&config_maps(), Some("kind-newer")), newer.objects(&secrets(), Some("kind-newer")));
+    until_labelled_before_stored(&roots, &newer).await;
     let names: Vec<_> = (0..20).map(|number| format!("o-{number}")).collect();
     for name in &names {
         let root = roots.create(name).await;
-        // The webhook, before the object is stored.
-        assert!(root.labels().contains_key(&newer.labels.shard), "{:?}", root.labels());
         assert!(!root.labels().contains_key(&older.labels.shard), "{:?}", root.labels());
         children.create_under(name, &root).await;
         children.until_owned(name).await;
@@ -69,4 +68,17 @@ async fn are_on(roots: &Objects, children: &Objects, shards: &[String]) -> Resul
         seen.extend(shard);
     }
     if seen.iter().eq(shards) { Ok(()) } else { Err(format!("{seen:?}")) }
+}
+
+/// Waits until the webhook labels an object before it is stored. The API server asks it only after its watch has shown it the
+/// configuration, and stores an object without it when its answer is late.
+async fn until_labelled_before_stored(objects: &Objects, ring: &Ring) {
+    let asked = Cell::new(0);
+    eventually("the webhook labels an object", DEADLINE, || async {
+        asked.set(asked.get() + 1);
+        let stored = objects.create(&format!("asked-{}", asked.get())).await;
+        if stored.labels().contains_key(&ring.labels.shard) { Ok(()) } else { Err(format!("{:?}", stored.labels())) }
+    })
+    .await
+    .unwrap();
 }

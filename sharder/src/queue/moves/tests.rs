@@ -82,7 +82,7 @@ impl Ground {
     fn wanted(self, resource: &GroupResource) -> Wanted {
         let Self { grace, children, objects, .. } = self;
         // Of four shards one has joined.
-        Wanted { resource: resource.clone(), grace, children, objects: 4 * objects }
+        Wanted { resource: resource.clone(), grace, children, objects: 4 * objects, worked_on_by: Some("a".into()) }
     }
 
     async fn play(self, moves: &Moves) -> Told {
@@ -97,6 +97,7 @@ impl Ground {
         });
         let (start, wanted, mut ends) = (Instant::now(), self.wanted(&resource), JoinSet::new());
         let id = Grace::drain_value("m", Grace::of(self.grace));
+        release_one(&drains, &resource, "a");
         moves.begin(&drains);
         let (mut objects, mut under_way) = (0..self.objects, FuturesUnordered::new());
         loop {
@@ -143,6 +144,13 @@ impl Ground {
     }
 }
 
+/// The shard shows that it can release objects.
+fn release_one(drains: &Drains, resource: &GroupResource, shard: &str) {
+    drains.remember(resource, &Target { uid: "before".into(), ..Target::default() }, shard, "m");
+    drains.released("before", None);
+    drains.forget("before");
+}
+
 /// At most: how many times the shortest time, and half and 99 of 100 moves beyond the grace.
 async fn within(ground: Ground, [times, half, most]: [f64; 3]) {
     let told = ground.play(&Moves::default()).await;
@@ -182,6 +190,42 @@ async fn what_waits_for_a_grace_ends_evenly_and_comes_faster_with_each() {
 async fn a_shard_that_keeps_its_objects_holds_up_the_others_for_a_while_only() {
     within(Ground { kept: 10, ..SMALL }, [10.0, 2.5, 6.5]).await;
     within(Ground { kept: 10, grace: millis(2_000), ..SMALL }, [1.3, 1.5, 3.0]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_has_released_nothing_is_asked_for_few_objects_that_it_works_on() {
+    let (moves, drains) = (Moves::default(), Drains::default());
+    let xs = GroupResource { group: String::new(), resource: "xs".into() };
+    let of = |shard: &str| Wanted {
+        worked_on_by: Some(shard.into()),
+        ..Ground { grace: millis(2_000), ..SMALL }.wanted(&xs)
+    };
+    let ask = async |wanted: &Wanted, uids: std::ops::Range<usize>| {
+        for uid in uids {
+            moves.place(&drains, wanted, 0).await;
+            let target = Target { uid: uid.to_string(), ..Target::default() };
+            let shard = wanted.worked_on_by.as_deref().unwrap_or("a");
+            drains.asking(&xs, &target, shard, "m.2000ms").answered();
+        }
+    };
+    let start = Instant::now();
+    ask(&of("a"), 0..FIRST).await;
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    ask(&of("b"), 100..101).await;
+    ask(&Wanted { worked_on_by: None, ..of("a") }, 101..102).await;
+    assert_eq!(start.elapsed(), Duration::ZERO, "another shard, and what the shard does not work on");
+    // Until it is late: then the caller holds its objects back.
+    ask(&of("a"), 102..103).await;
+    assert!(start.elapsed() >= millis(2_000) + KEPT && of("a").is_held_back(&drains), "{:?}", start.elapsed());
+
+    let (drains, start) = (Drains::default(), Instant::now());
+    drains.remember(&xs, &Target { uid: "0".into(), ..Target::default() }, "a", "m.2000ms");
+    drains.released("0", None);
+    for uid in 0..2 * FIRST {
+        moves.place(&drains, &of("a"), 0).await;
+        drains.asking(&xs, &Target { uid: uid.to_string(), ..Target::default() }, "a", "m.2000ms").answered();
+    }
+    assert_eq!(start.elapsed(), Duration::ZERO, "it can release objects");
 }
 
 #[tokio::test(start_paused = true)]
