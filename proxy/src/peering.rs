@@ -28,7 +28,7 @@ pub use presence::Presence;
 const GROUPS: [&str; 2] = ["kopf.dev", "zalando.org"];
 const PLURALS: [&str; 2] = ["kopfpeerings", "clusterkopfpeerings"];
 /// How many objects and identities are kept here: a controller has one of each, or a few. More are left to the API server.
-const MOST: usize = 32;
+const MAX_REMEMBERED: usize = 32;
 /// What kopf says of a peer that does not say it itself.
 const LIFETIME: Duration = Duration::from_secs(60);
 /// Where operators say that they are there.
@@ -147,8 +147,8 @@ impl Peerings {
             own.values_mut().for_each(|peers| peers.retain(|_, peer| peer.until > now));
             own.retain(|_, peers| !peers.is_empty());
             let news = status.values().any(Value::is_object);
-            let full = own.len() >= MOST && !own.contains_key(place);
-            let many = own.get(place).map_or(0, BTreeMap::len) + status.len() > MOST;
+            let full = own.len() >= MAX_REMEMBERED && !own.contains_key(place);
+            let many = own.get(place).map_or(0, BTreeMap::len) + status.len() > MAX_REMEMBERED;
             if news && (full || many) {
                 return Err(TooMany);
             }

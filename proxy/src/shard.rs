@@ -105,7 +105,7 @@ impl Shard {
     /// ours.
     async fn hand_over(&self, handover: &Handover) {
         loop {
-            let Ok(term) = self.shared.gate.pass(crate::stages::admit::PATIENCE).await else { continue };
+            let Ok(term) = self.shared.gate.pass(crate::stages::admit::ADMIT_TIMEOUT).await else { continue };
             let handover = handover.during(&term);
             tokio::select! {
                 biased;

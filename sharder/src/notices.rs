@@ -20,7 +20,7 @@ const MEMORY: Duration = Duration::from_secs(6 * 60);
 /// How soon something else is told of the same: what changes all the time stands in the status.
 const PAUSE: Duration = Duration::from_secs(60);
 /// What an Event's note may have at most (`noteLengthLimit` in k8s.io/kubernetes, pkg/apis/core/validation/events.go).
-const LONGEST: usize = 1024;
+const MAX_NOTE: usize = 1024;
 
 /// Notices that may wait to be written: nobody has to wait for an API server that is slow to take them. When the API server
 /// comes back, all shards of many rings may have something to tell of at once.
@@ -91,7 +91,7 @@ impl Told {
         notice: Notice,
     ) {
         let Notice { warns, reason, action, mut note } = notice;
-        note.truncate(note.floor_char_boundary(LONGEST));
+        note.truncate(note.floor_char_boundary(MAX_NOTE));
         let name = |of: &ObjectReference| format!("{:?}/{:?}/{:?}", of.kind, of.namespace, of.name);
         let other = related.as_ref().map(name).unwrap_or_default();
         let subject = (name(of), of.uid.clone().unwrap_or_default(), reason.clone(), other);
@@ -150,7 +150,7 @@ mod tests {
         tokio::time::advance(PAUSE).await;
         assert_eq!(say("5 objects").await, (vec!["3 objects".into(), "5 objects".into()], 3));
         tokio::time::advance(MEMORY).await;
-        assert_eq!(say(&"x".repeat(LONGEST + 1)).await.0[2].len(), LONGEST);
+        assert_eq!(say(&"x".repeat(MAX_NOTE + 1)).await.0[2].len(), MAX_NOTE);
         writer.abort();
     }
 }

@@ -40,7 +40,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// For how long what was found out counts, and nothing is concluded, while probes tell nothing: three of them. Beyond it what
 /// is not seen to work is taken not to. Nothing may wait for ever for an answer that never comes, and nothing may rely on one
 /// that is old.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The sharder's namespace: where the probes are made, and with which their objects go.
 #[derive(Clone)]
@@ -151,7 +151,7 @@ impl Probe<'_> {
                     (clear, is_told) = (Instant::now(), false);
                     (tell.0)(verdict);
                 }
-                Err(why) if clear.elapsed() >= PATIENCE => {
+                Err(why) if clear.elapsed() >= ANSWER_TIMEOUT => {
                     // Once: what is said each time may differ, and nothing else does.
                     if !std::mem::replace(&mut is_told, true) {
                         let (what, does) = (self.what, self.does);

@@ -35,7 +35,7 @@ use crate::{
 
 /// How long a roll may make no progress before its shards count like all others: as long as a Deployment waits by default
 /// (`progressDeadlineSeconds`). One that hangs, or is paused, would keep objects from where they belong for ever.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(600);
 /// Reads at once: many shards are unknown together only when the sharder starts.
 const PARALLEL_READS: usize = 8;
 
@@ -144,7 +144,7 @@ impl Rolls {
                 continue;
             }
             let progress = Progress::at(now, &roll, known.progress.remove(&ring));
-            let end = progress.since + PATIENCE;
+            let end = progress.since + PROGRESS_TIMEOUT;
             known.progress.insert(ring.clone(), progress);
             if now < end {
                 next = next.into_iter().chain([end]).min();

@@ -31,7 +31,7 @@ use crate::{
 
 /// How long a write goes on that nobody waits for: twice what Kubernetes promises for 99 of 100 writes to one object
 /// (1 s, the SLO "API call latency").
-const PATIENCE: Duration = Duration::from_secs(2);
+const UNAWAITED_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Is told what the API server answers about objects, so that what is known is never older than what was written.
 pub(crate) trait Answers: Send + Sync {
@@ -180,7 +180,7 @@ impl Writes {
             let mut patience = std::pin::pin!(async {
                 // Only its end counts.
                 dropped.await.ok();
-                sleep(PATIENCE).await;
+                sleep(UNAWAITED_TIMEOUT).await;
             });
             loop {
                 tokio::select! {
@@ -241,7 +241,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_write_that_nobody_waits_for_goes_on_and_is_given_up_after_a_while() {
-        for (takes, whole) in [(PATIENCE / 2, true), (PATIENCE * 100, false)] {
+        for (takes, whole) in [(UNAWAITED_TIMEOUT / 2, true), (UNAWAITED_TIMEOUT * 100, false)] {
             let writes = Writes::default();
             let (done, outcome) = oneshot::channel();
             let write = async move {
@@ -252,7 +252,7 @@ mod tests {
             assert!(writes.carry_out(&xs(), write).now_or_never().is_none());
             let start = Instant::now();
             assert_eq!(writes.ended().await, whole);
-            assert_eq!(start.elapsed(), takes.min(PATIENCE));
+            assert_eq!(start.elapsed(), takes.min(UNAWAITED_TIMEOUT));
             assert_eq!(outcome.await.is_ok(), whole);
             assert!(writes.ended().await, "told once");
         }
@@ -261,7 +261,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_write_that_is_waited_for_may_take_its_time() {
         let writes = Writes::default();
-        assert_eq!(writes.carry_out(&xs(), sleep(PATIENCE * 100).map(|()| Ok(7))).await.unwrap(), 7);
+        assert_eq!(writes.carry_out(&xs(), sleep(UNAWAITED_TIMEOUT * 100).map(|()| Ok(7))).await.unwrap(), 7);
         assert!(writes.carry_out(&xs(), pending::<Result<(), kube::Error>>()).now_or_never().is_none());
     }
 }

@@ -125,14 +125,14 @@ async fn what_is_too_long_or_breaks_off_passes_as_it_came() {
 
 #[tokio::test(start_paused = true)]
 async fn the_longest_object_is_read_whether_its_length_is_known_or_not() {
-    const LONGEST: usize = 8 << 20;
+    const MAX_OBJECT: usize = 8 << 20;
     let budget = Budget::default();
-    for body in [long(LONGEST), full(vec![b'x'; LONGEST])] {
-        let bytes = budget.collect(body, LONGEST).await.unwrap();
-        assert_eq!((bytes.len(), budget.used()), (LONGEST, LONGEST));
+    for body in [long(MAX_OBJECT), full(vec![b'x'; MAX_OBJECT])] {
+        let bytes = budget.collect(body, MAX_OBJECT).await.unwrap();
+        assert_eq!((bytes.len(), budget.used()), (MAX_OBJECT, MAX_OBJECT));
     }
     assert_eq!(budget.used(), 0);
-    for (len, most) in [(LONGEST + 1, LONGEST), (SIZE, usize::MAX)] {
+    for (len, most) in [(MAX_OBJECT + 1, MAX_OBJECT), (SIZE, usize::MAX)] {
         assert!(matches!(budget.collect(silent(len), most).now_or_never().unwrap(), Err(Unread::TooLong(_))));
     }
 }

@@ -34,9 +34,9 @@ use standing::Standing;
 
 /// What is believed of how long a lock lasts: longer, and whoever elects past the proxies would wait for minutes when the ring
 /// is gone.
-const MOST: Duration = Duration::from_secs(60);
+const MAX_LASTS: Duration = Duration::from_secs(60);
 /// How long the API server may take for a read or a write of one: client-go waits for 5 s in its election.
-const PATIENCE: Duration = Duration::from_secs(4);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(4);
 /// How often a write is tried that others overtake: shards begin together.
 const ATTEMPTS: usize = 5;
 
@@ -63,7 +63,7 @@ pub struct Claim {
 
 impl Claim {
     fn lasts(&self) -> Duration {
-        self.object.as_ref().map_or(MOST, Object::lasts)
+        self.object.as_ref().map_or(MAX_LASTS, Object::lasts)
     }
 
     fn is_judged_in(&self, real: &DynamicObject) -> bool {
@@ -156,7 +156,7 @@ impl Hold {
     /// The lock as it is, if the API server says so in time.
     async fn read(&self, name: &LockName) -> Result<Option<DynamicObject>, LockRefusal> {
         let locks = self.locks(name);
-        let read = timeout(PATIENCE, locks.get_opt(&name.name)).await.map_err(|_| late(name))?;
+        let read = timeout(LOCK_TIMEOUT, locks.get_opt(&name.name)).await.map_err(|_| late(name))?;
         read.map_err(|error| refused(name, &error))
     }
 
@@ -173,7 +173,8 @@ impl Hold {
     /// The same of one that was just read, on a question of then.
     async fn write(&self, name: &LockName, claim: &Claim, read: Option<Read>) -> Result<(), LockRefusal> {
         let before = self.mark(name);
-        let taken = timeout(PATIENCE, self.try_to_write(name, claim, read)).await.unwrap_or_else(|_| Err(late(name)));
+        let taken =
+            timeout(LOCK_TIMEOUT, self.try_to_write(name, claim, read)).await.unwrap_or_else(|_| Err(late(name)));
         if matches!(taken, Err(LockRefusal::Conflict(_))) {
             if self.mark(name) != before {
                 let why = "it changed meanwhile".to_owned();
@@ -182,7 +183,7 @@ impl Hold {
             self.standings.lock().remove(name);
             let (mut lost, now) = (self.lost.lock(), self.clock.now());
             // Longer than a write can have been under way.
-            lost.retain(|_, at| now.since(*at) < 4 * PATIENCE);
+            lost.retain(|_, at| now.since(*at) < 4 * LOCK_TIMEOUT);
             lost.insert(name.clone(), now);
         }
         taken
@@ -249,7 +250,7 @@ impl Hold {
     /// It is the ring's, and was renewed then or after. Electors go by what the record says, or by what they are told
     /// themselves, as this controller.
     fn seen(&self, name: &LockName, (renewed, own): (Moment, bool), real: &DynamicObject, lasts: Duration) {
-        let lasts = Record::of(name.kind, real).map_or(LASTS, |record| record.lasts()).min(lasts).min(MOST);
+        let lasts = Record::of(name.kind, real).map_or(LASTS, |record| record.lasts()).min(lasts).min(MAX_LASTS);
         let standing = Standing { renewed, own, mark: mark(name.kind, real), lasts };
         if self.lost.lock().get(name).is_some_and(|lost| *lost > renewed) {
             // An answer that comes late: somebody else has taken it since.
@@ -289,7 +290,7 @@ fn refused(name: &LockName, error: &kube::Error) -> LockRefusal {
 }
 
 fn late(name: &LockName) -> LockRefusal {
-    let why = format!("the API server did not answer within {} s", PATIENCE.as_secs());
+    let why = format!("the API server did not answer within {} s", LOCK_TIMEOUT.as_secs());
     LockRefusal::NotHeld { name: name.clone(), why, forbidden: false }
 }
 

@@ -73,7 +73,7 @@ pub(super) struct Leads {
 }
 
 /// How long the first looks of a term may take before it is warned of.
-const PATIENCE: Duration = Duration::from_secs(4);
+const WARN_AFTER: Duration = Duration::from_secs(4);
 
 impl Leads {
     /// Waits for up to `patience` until the controller may act.
@@ -110,7 +110,7 @@ impl Leads {
                         lead.state = State::Unknown(Instant::now());
                     }
                 }
-                (false, State::Unknown(since)) if since.elapsed() >= PATIENCE => doubt(lead, since),
+                (false, State::Unknown(since)) if since.elapsed() >= WARN_AFTER => doubt(lead, since),
                 (true, State::Unknown(_)) => *lead = Lead::default(),
                 (true, State::Doubted(since)) => {
                     tracing::info!(seconds = since.elapsed().as_secs(), "resumed the controller's requests");

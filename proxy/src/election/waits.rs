@@ -20,7 +20,7 @@ use super::{elsewhere::is_of, object::RECORD};
 use crate::request::Resource;
 
 /// The most locks that are remembered, and the most names of the controller.
-const MOST: usize = 64;
+const MAX_LOCKS: usize = 64;
 const HOLDER: &[u8] = b"holderIdentity";
 
 /// See the module. Cheap to clone.
@@ -72,11 +72,11 @@ impl Waits {
     /// An answer about one object showed this record's holder; `wrote`: it was the answer to a write.
     pub(crate) fn saw(&self, lock: &str, holder: &str, wrote: bool, names: &[&str]) {
         let (mut state, now) = (self.0.state.lock(), Instant::now());
-        if wrote && state.own.len() < MOST {
+        if wrote && state.own.len() < MAX_LOCKS {
             state.own.insert(holder.to_owned());
         }
         let is_own = holder.is_empty() || state.own.contains(holder) || names.iter().any(|name| is_of(holder, name));
-        let is_full = state.kept.len() >= MOST;
+        let is_full = state.kept.len() >= MAX_LOCKS;
         let news = if is_own {
             state.kept.remove(lock).is_some()
         } else if let Some(kept) = state.kept.get_mut(lock) {

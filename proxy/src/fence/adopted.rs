@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::writes::{OUTLIVES, Target};
 
 /// Told apart at most; beyond that nothing is learned of any object for a while.
-const MOST: usize = 1_024;
+const MAX_ADOPTED: usize = 1_024;
 
 /// How long a write that is about to be sent may be carried out: on its way for longer than [`OUTLIVES`] if a connection has to
 /// be made first.
@@ -33,7 +33,7 @@ impl Adopted {
         self.prune(now);
         if let Some(until) = self.until.get_mut(target) {
             *until = now + LASTS;
-        } else if self.order.len() >= MOST {
+        } else if self.order.len() >= MAX_ADOPTED {
             self.all_until = Some(now + LASTS);
             self.evicted += 1;
         } else {
@@ -93,7 +93,7 @@ mod tests {
         assert!(adopted.contains(&named("b"), now) && !adopted.contains(&named("c"), now));
         advance(LASTS / 2).await;
         assert!(!adopted.contains(&named("a"), Instant::now()));
-        for number in 0..=MOST {
+        for number in 0..=MAX_ADOPTED {
             adopted.add(&named(&number.to_string()), Instant::now());
         }
         assert!(adopted.contains(&named("c"), Instant::now()));

@@ -14,7 +14,7 @@ use ringside_runtime::explain::{code, explain};
 use super::drains::{Reason, Report};
 
 /// What an Event's note may have at most (`noteLengthLimit` in k8s.io/kubernetes, pkg/apis/core/validation/events.go).
-const LONGEST: usize = 1024;
+const MAX_NOTE: usize = 1024;
 
 /// As many wait until the API server takes them again. Each tells of all drains that were new with it.
 const WAITING: usize = 16;
@@ -69,7 +69,7 @@ impl Teller {
             uid: ring.metadata.uid,
             ..ObjectReference::default()
         };
-        let note = report.line.chars().take(LONGEST).collect();
+        let note = report.line.chars().take(MAX_NOTE).collect();
         let oldest = report.oldest.as_ref().clone();
         let event = Event {
             type_: EventType::Warning,

@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(3);
+    const PASS_TIMEOUT: Duration = Duration::from_secs(3);
 
     fn term(held: impl Fn() -> bool + Send + Sync + 'static) -> Term {
         Term::new("me".parse().unwrap(), "shard=me".into(), held)
@@ -123,9 +123,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_comes_early_waits_a_little() {
         let gate = Gate::new();
-        assert!(gate.pass(PATIENCE).await.is_err());
-        let (passed, ()) = tokio::join!(gate.pass(PATIENCE), async {
-            tokio::time::sleep(PATIENCE / 2).await;
+        assert!(gate.pass(PASS_TIMEOUT).await.is_err());
+        let (passed, ()) = tokio::join!(gate.pass(PASS_TIMEOUT), async {
+            tokio::time::sleep(PASS_TIMEOUT / 2).await;
             gate.open(term(|| true));
         });
         assert!(passed.is_ok());
@@ -137,21 +137,21 @@ mod tests {
         let held = Arc::new(AtomicBool::new(true));
         let asked = held.clone();
         gate.open(term(move || asked.load(Ordering::Relaxed)));
-        assert!(gate.pass(PATIENCE).await.is_ok());
+        assert!(gate.pass(PASS_TIMEOUT).await.is_ok());
         held.store(false, Ordering::Relaxed);
-        assert!(gate.pass(PATIENCE).await.is_err());
+        assert!(gate.pass(PASS_TIMEOUT).await.is_err());
     }
 
     #[tokio::test]
     async fn closing_cuts_what_passed_and_not_what_comes_after() {
         let gate = Gate::new();
         gate.open(term(|| true));
-        let first = gate.pass(PATIENCE).await.unwrap();
+        let first = gate.pass(PASS_TIMEOUT).await.unwrap();
         assert!(first.over().now_or_never().is_none());
         gate.close();
         assert!(first.over().now_or_never().is_some());
         gate.open(term(|| true));
-        let second = gate.pass(PATIENCE).await.unwrap();
+        let second = gate.pass(PASS_TIMEOUT).await.unwrap();
         assert!(second.over().now_or_never().is_none());
     }
 }

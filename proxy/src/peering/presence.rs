@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::{Peer, Place, STATUS};
 
 /// How long the API server may take for an entry.
-const PATIENCE: Duration = Duration::from_secs(4);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Says for the ring that it is there.
 pub struct Presence {
@@ -75,13 +75,15 @@ impl Presence {
             // Its definition has `status` apart.
             objects.patch_status(&place.name, &parameters, &patch).await
         };
-        match timeout(PATIENCE, write).await {
+        match timeout(WRITE_TIMEOUT, write).await {
             Ok(Ok(written)) => Ok(written),
             Ok(Err(error)) => {
                 let refused = code(&error).and_then(|code| StatusCode::from_u16(code).ok());
                 Err(not_there(explain(&error), refused.filter(StatusCode::is_client_error)))
             }
-            Err(_) => Err(not_there(format!("the API server did not answer within {} s", PATIENCE.as_secs()), None)),
+            Err(_) => {
+                Err(not_there(format!("the API server did not answer within {} s", WRITE_TIMEOUT.as_secs()), None))
+            }
         }
     }
 

@@ -65,12 +65,12 @@ async fn what_the_controller_takes_back_is_gone_at_once() {
 async fn no_more_is_kept_than_fits() {
     let peerings = peerings();
     let one = |identity: &str| status(&json!({identity: {"lifetime": 60}}));
-    for n in 0..MOST {
+    for n in 0..MAX_REMEMBERED {
         peerings.say(&place(), one(&n.to_string())).unwrap();
     }
     assert_eq!(peerings.say(&place(), one("more")), Err(TooMany));
     tokio::time::sleep(Duration::from_secs(61)).await;
-    for n in 0..MOST {
+    for n in 0..MAX_REMEMBERED {
         peerings.say(&collection().place(None, n.to_string()), one("me")).unwrap();
     }
     assert_eq!(peerings.say(&place(), one("me")), Err(TooMany));

@@ -14,14 +14,14 @@ use super::path::{decode, is_whole};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadQuery {
     /// From some number of parameters on Go reads none at all.
-    #[error("the query has {0} parameters, {MOST} at most can be read for sure")]
+    #[error("the query has {0} parameters, {MAX_PARAMETERS} at most can be read for sure")]
     TooMany(usize),
 }
 
 /// The most parameters. Of a query with more than 10,000 Go's `url.ParseQuery` reads none (`defaultMaxParams`), the
 /// selector neither, and the API server ignores the error. Below that by far, for what the proxy adds and for limits that
 /// are set lower.
-const MOST: usize = 1_000;
+const MAX_PARAMETERS: usize = 1_000;
 
 /// A query as pairs, each in the form that it came in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Query {
     pub fn parse(raw: &str) -> Result<Self, BadQuery> {
         let pairs = || raw.split('&');
         let count = pairs().count();
-        if count > MOST {
+        if count > MAX_PARAMETERS {
             return Err(BadQuery::TooMany(count));
         }
         Ok(Self(pairs().filter(|pair| !pair.is_empty()).filter_map(Pair::parse).collect()))
@@ -155,8 +155,8 @@ mod tests {
     #[test]
     fn more_parameters_than_go_reads_are_refused() {
         let with = |empty: usize| Query::parse(&format!("{}labelSelector=a", "&".repeat(empty)));
-        assert_eq!(with(MOST - 1).unwrap().first("labelSelector"), Some("a"));
-        assert_eq!(with(MOST), Err(BadQuery::TooMany(MOST + 1)));
+        assert_eq!(with(MAX_PARAMETERS - 1).unwrap().first("labelSelector"), Some("a"));
+        assert_eq!(with(MAX_PARAMETERS), Err(BadQuery::TooMany(MAX_PARAMETERS + 1)));
     }
 
     proptest! {

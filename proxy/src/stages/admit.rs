@@ -35,7 +35,7 @@ pub struct EndsInOrder;
 
 /// How long a request may wait for the Lease and the ring: at a start both take a few round trips, and
 /// clients give up on a request after 10 s at the earliest (client-go's election timeout).
-pub const PATIENCE: Duration = Duration::from_secs(3);
+pub const ADMIT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// On a request: the state that it was admitted in.
 #[derive(Clone, Debug)]
@@ -155,7 +155,7 @@ impl<S> Admit<S> {
 /// `acts` unless the request is how the controller finds out whether it may.
 async fn admission(state: State, acts: bool) -> Result<Admitted, Refusal> {
     let mut changes = state.knowledge.subscribe();
-    let known = timeout(PATIENCE, changes.wait_for(|now| matches!(now, Knowledge::Known(_)))).await.is_ok();
+    let known = timeout(ADMIT_TIMEOUT, changes.wait_for(|now| matches!(now, Knowledge::Known(_)))).await.is_ok();
     // Before the policy is read: a change after that ends the watch that was decided on the old one.
     let now = changes.borrow_and_update().clone();
     let policy = match now {
@@ -163,8 +163,8 @@ async fn admission(state: State, acts: bool) -> Result<Admitted, Refusal> {
         Knowledge::Known(_) => return Err(Refusal::PolicyUnknown("the ring was only just read".to_owned())),
         Knowledge::Unknown(reason) => return Err(Refusal::PolicyUnknown(reason)),
     };
-    let term = state.gate.pass(PATIENCE).await?;
-    let lead = if acts { Some(state.hold.lead(&state.locks, PATIENCE).await?) } else { None };
+    let term = state.gate.pass(ADMIT_TIMEOUT).await?;
+    let lead = if acts { Some(state.hold.lead(&state.locks, ADMIT_TIMEOUT).await?) } else { None };
     Ok(Admitted { term, policy, lead, state, changes })
 }
 

@@ -27,7 +27,7 @@ pub(super) const UNNOTICED: Duration = Duration::from_secs(1);
 /// How long after a watch is back its client may have yet to take in what came meanwhile.
 pub(super) const TAKES_IN: Duration = Duration::from_millis(500);
 /// The longest that a request is held. Clients give theirs 10 s and more.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const HOLD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// That a watch was broken off.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +95,7 @@ impl Views {
     /// Waits until the controller's watches on a resource are there, for 5 s at most. Returns whether it may not know of
     /// objects of that namespace that were there before. It could watch `since` then: no watch is back before that.
     pub async fn interrupted(&self, resource: &GroupResource, namespace: Option<&str>, since: Instant) -> bool {
-        let (patient, mut is_long) = (Instant::now() + PATIENCE, false);
+        let (patient, mut is_long) = (Instant::now() + HOLD_TIMEOUT, false);
         loop {
             let (missing, changed) = {
                 let mut registry = self.0.lock();
@@ -239,7 +239,7 @@ mod tests {
     async fn nobody_waits_for_longer_than_clients_do_nor_for_a_watch_that_does_not_come() {
         let (views, began) = (broken(), Instant::now());
         assert!(here(&views).await);
-        assert_eq!(began.elapsed(), PATIENCE);
+        assert_eq!(began.elapsed(), HOLD_TIMEOUT);
         advance(TRIES_AGAIN).await;
         assert_eq!(here(&views).now_or_never(), Some(false), "its client does without");
     }
@@ -254,7 +254,7 @@ mod tests {
             let views = views.clone();
             async move { views.interrupted(&parts(), Some("mine"), again).await }
         };
-        advance(TRIES_AGAIN - PATIENCE / 2).await;
+        advance(TRIES_AGAIN - HOLD_TIMEOUT / 2).await;
         assert_eq!(create().now_or_never(), None);
         assert!(create().await, "it has to look again");
         assert_eq!(create().now_or_never(), Some(false), "its client does without");

@@ -26,9 +26,9 @@ use crate::{
 
 /// How long a policy may take to be in place for the first time, or again. Who changes or deletes it again and again must not
 /// keep the ring's objects from everybody.
-const PATIENCE: Duration = Duration::from_secs(40);
+const PLACE_TIMEOUT: Duration = Duration::from_secs(40);
 /// How long in all where the API server refuses, again and again, what may work in a moment.
-const LONGEST: Duration = Duration::from_secs(300);
+const REFUSED_TIMEOUT: Duration = Duration::from_secs(300);
 /// What can be done besides.
 const OR: &str = "or set fence to Proxy in the ring";
 /// How soon something that failed is tried again.
@@ -110,7 +110,7 @@ struct Awaited {
 impl Awaited {
     fn begin() -> Self {
         let now = Instant::now();
-        Self { until: now + PATIENCE, longest: now + LONGEST, refusal: None }
+        Self { until: now + PLACE_TIMEOUT, longest: now + REFUSED_TIMEOUT, refusal: None }
     }
 }
 
@@ -251,7 +251,7 @@ impl Fence {
             return;
         }
         let awaited = self.awaited.get_or_insert_with(Awaited::begin);
-        awaited.until = (Instant::now() + PATIENCE).min(awaited.longest);
+        awaited.until = (Instant::now() + PLACE_TIMEOUT).min(awaited.longest);
         awaited.refusal = Some(why.to_owned());
     }
 }

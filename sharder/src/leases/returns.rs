@@ -11,7 +11,7 @@ use super::book::{LeaseKey, Observed};
 /// For how long a return counts.
 const WITHIN: Duration = Duration::from_secs(600);
 /// How many returns make a shard unstable.
-const MOST: usize = 2;
+const MAX_RETURNS: usize = 2;
 /// For how long it is, at first and at last.
 const UNSTABLE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(600)];
 
@@ -43,7 +43,7 @@ impl Returns {
         {
             shard.returns.retain(|at| now < *at + WITHIN);
             shard.returns.push(now);
-            if shard.returns.len() >= MOST {
+            if shard.returns.len() >= MAX_RETURNS {
                 shard.pause = (shard.pause * 2).clamp(UNSTABLE[0], UNSTABLE[1]);
                 shard.until = Some(now + shard.pause);
             }

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use kube::core::Selector;
 
 /// How long a name, or a value, of a label is at most, and the prefix of a key (Kubernetes, "Labels and Selectors").
-const LONGEST: usize = 63;
+const MAX_LABEL: usize = 63;
 const LONGEST_PREFIX: usize = 253;
 
 /// Reads the selector, if Kubernetes would take it: its own rules, as a key that no label has, or a list of nothing to
@@ -43,7 +43,7 @@ fn check_value(value: &str) -> Result<(), String> {
 
 fn is_name(text: &str) -> bool {
     let inner = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
-    is_made_of(text, |c| c.is_ascii_alphanumeric(), inner) && text.len() <= LONGEST
+    is_made_of(text, |c| c.is_ascii_alphanumeric(), inner) && text.len() <= MAX_LABEL
 }
 
 fn is_dns_label(text: &str) -> bool {

@@ -12,7 +12,7 @@ use crate::news::tell;
 /// So many probes in a row have to fail before it is taken out of the way, and to pass before it is asked again, at first.
 const IN_A_ROW: u32 = 2;
 /// So many have to pass at most, where it fails again and again: each change costs a write of all configurations.
-const MOST: u32 = 64;
+const MAX_PASSES: u32 = 64;
 /// Enabled for so long it is reliable again.
 const RELIABLE: Duration = Duration::from_secs(600);
 
@@ -69,7 +69,7 @@ impl<'a> Switch<'a> {
         }
         if now == WebhookMode::Enabled {
             let is_reliable = state.since.elapsed() >= RELIABLE;
-            state.passes = if is_reliable { IN_A_ROW } else { (state.passes * 2).min(MOST) };
+            state.passes = if is_reliable { IN_A_ROW } else { (state.passes * 2).min(MAX_PASSES) };
         }
         (state.contrary, state.since) = (0, Instant::now());
         tracing::info!(?mode, "changed whether the API server asks the webhook");
@@ -112,7 +112,7 @@ mod tests {
             assert_eq!(after(&switch, 1, &passes), WebhookMode::Enabled);
             assert_eq!(after(&switch, IN_A_ROW, &fails), WebhookMode::Disabled);
         }
-        assert_eq!(after(&switch, MOST, &passes), WebhookMode::Enabled);
+        assert_eq!(after(&switch, MAX_PASSES, &passes), WebhookMode::Enabled);
         tokio::time::advance(RELIABLE).await;
         assert_eq!(after(&switch, IN_A_ROW, &fails), WebhookMode::Disabled);
         assert_eq!(after(&switch, IN_A_ROW, &passes), WebhookMode::Enabled, "it was reliable");

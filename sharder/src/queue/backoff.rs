@@ -3,9 +3,9 @@
 use std::{collections::HashMap, hash::Hash, time::Duration};
 
 /// The wait after the first failure; it doubles with each.
-const FIRST: Duration = Duration::from_millis(200);
+const FIRST_BACKOFF: Duration = Duration::from_millis(200);
 /// The longest wait after a failure that may pass.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// The keys that failed, until they succeed.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl<Key: Copy + Eq + Hash> Backoff<Key> {
 
 impl Failures {
     fn next(&mut self) -> Duration {
-        let wait = FIRST.saturating_mul(1 << self.count.min(16)).min(LONGEST);
+        let wait = FIRST_BACKOFF.saturating_mul(1 << self.count.min(16)).min(MAX_BACKOFF);
         self.count = self.count.saturating_add(1);
         wait
     }
@@ -69,9 +69,9 @@ mod tests {
         let waits: Vec<_> = (0..300).map(|_| backoff.failed("a").as_millis()).collect();
         assert_eq!(waits[..9], [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200]);
         assert!(waits[9..].iter().all(|wait| *wait == 60_000));
-        assert_eq!(backoff.failed("b"), FIRST, "another key");
+        assert_eq!(backoff.failed("b"), FIRST_BACKOFF, "another key");
         backoff.forget("a");
-        assert_eq!(backoff.failed("a"), FIRST);
+        assert_eq!(backoff.failed("a"), FIRST_BACKOFF);
     }
 
     #[test]
@@ -86,6 +86,6 @@ mod tests {
         assert_eq!(backoff.failed("a").as_millis(), 3_200);
         assert_eq!(backoff.refused("a", (2, rest))[0].as_millis(), 6_400, "it was not refused in between");
         backoff.forget("a");
-        assert_eq!(backoff.refused("a", (2, rest)), [FIRST; 2]);
+        assert_eq!(backoff.refused("a", (2, rest)), [FIRST_BACKOFF; 2]);
     }
 }

@@ -20,9 +20,9 @@ use tokio::time::{Instant, timeout};
 use crate::{drains::Drains, failed_moves::MANY};
 
 /// The bound at first, at least and at most. So many are asked of a shard before it has released one.
-const FIRST: usize = 16;
-const LEAST: usize = 2;
-const MOST: usize = 512;
+const FIRST_BOUND: usize = 16;
+const MIN_BOUND: usize = 2;
+const MAX_BOUND: usize = 512;
 /// With a grace so many places are always there.
 const FEW: usize = 8;
 /// Of a resource's objects one in so many may be hidden at once, and always this many.
@@ -73,7 +73,7 @@ impl Wanted {
     /// Whether it is still to show that it can release those that it was asked for first.
     fn is_on_trial(&self, drains: &Drains) -> bool {
         let unproven = self.worked_on_by.as_ref().map_or(0, |shard| drains.unproven(shard));
-        unproven >= FIRST && !self.is_held_back(drains)
+        unproven >= FIRST_BOUND && !self.is_held_back(drains)
     }
 }
 
@@ -108,7 +108,15 @@ impl Default for State {
     fn default() -> Self {
         let (shortest, block) = (HashMap::new(), (0, 0));
         // The first of them are drained before any of them has ended.
-        Self { bound: FIRST, shortest, block, left: 2 * FIRST, settling: false, has_waited: false, pace: None }
+        Self {
+            bound: FIRST_BOUND,
+            shortest,
+            block,
+            left: 2 * FIRST_BOUND,
+            settling: false,
+            has_waited: false,
+            pace: None,
+        }
     }
 }
 
@@ -179,11 +187,11 @@ impl State {
         }
         if too_much && !self.settling {
             (self.settling, self.has_waited) = (true, true);
-            self.bound = (self.bound / 2).max(LEAST);
+            self.bound = (self.bound / 2).max(MIN_BOUND);
         } else if self.left > 0 {
             return;
         } else if !std::mem::take(&mut self.settling) {
-            self.bound = (self.bound + (self.bound / if self.has_waited { 8 } else { 2 }).max(1)).min(MOST);
+            self.bound = (self.bound + (self.bound / if self.has_waited { 8 } else { 2 }).max(1)).min(MAX_BOUND);
         }
         self.left = self.bound.max(BLOCK);
     }

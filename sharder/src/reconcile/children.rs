@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// How long the watch is waited for until the children are listed.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PROOF_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Why a child goes to a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -296,7 +296,7 @@ pub(super) async fn until_listed(ring: &Ring, root: &Root) {
         let first_list = || ring.sources.lock().first_list(resource, root.target.namespace.as_deref());
         while let Some(progress) = first_list().filter(|_| !ring.judge.is_unwatched(resource)) {
             // Another watch may take its place meanwhile.
-            let _ = timeout(PATIENCE, progress.proven(Mark::default())).await;
+            let _ = timeout(PROOF_TIMEOUT, progress.proven(Mark::default())).await;
         }
     }
 }
@@ -329,7 +329,7 @@ async fn prove_by(
     if source.progress.is_proven(began) {
         return Ok(());
     }
-    if source.progress.is_awaited(began) && timeout(PATIENCE, source.progress.proven(began)).await.is_ok() {
+    if source.progress.is_awaited(began) && timeout(PROOF_TIMEOUT, source.progress.proven(began)).await.is_ok() {
         return Ok(());
     }
     // Before the first list has ended, children may be anywhere.

@@ -89,9 +89,9 @@ async fn shards_of_the_template_before_are_told_while_a_deployment_rolls() {
 async fn a_roll_that_makes_no_progress_ends_and_goes_on_when_it_does() {
     let world = world(&["old-0", "old-1"]).await;
     world.comes("new-0", "7f9");
-    sleep(PATIENCE / 2).await;
+    sleep(PROGRESS_TIMEOUT / 2).await;
     leave(&world.leases, "old-0");
-    sleep(PATIENCE - Duration::from_secs(1)).await;
+    sleep(PROGRESS_TIMEOUT - Duration::from_secs(1)).await;
     assert_eq!(world.outgoing().await, "old-1", "one was replaced meanwhile");
     sleep(Duration::from_secs(2)).await;
     assert_eq!(world.outgoing().await, "");
@@ -106,7 +106,7 @@ async fn a_newcomer_that_comes_and_goes_prolongs_no_roll() {
     let world = world(&["old-0"]).await;
     for _ in 0..10 {
         world.comes("new-0", "7f9");
-        sleep(PATIENCE / 10).await;
+        sleep(PROGRESS_TIMEOUT / 10).await;
         leave(&world.leases, "new-0");
         sleep(SOON).await;
     }

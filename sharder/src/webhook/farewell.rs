@@ -24,7 +24,7 @@ use tokio::{
 pub(super) const QUIET: Duration = Duration::from_secs(3);
 /// An end at last also where an API server knows no other replica. With the time that connections have it is within what the
 /// kubelet gives a Pod by default, which is 30 s.
-pub(super) const LONGEST: Duration = Duration::from_secs(10);
+pub(super) const FAREWELL_TIMEOUT: Duration = Duration::from_secs(10);
 const CLOSE: (HeaderName, HeaderValue) = (CONNECTION, HeaderValue::from_static("close"));
 
 pub(super) struct Farewell {
@@ -53,14 +53,14 @@ impl Farewell {
         response
     }
 
-    /// Returns when the end was asked for and no review has come for [`QUIET`], or after [`LONGEST`].
+    /// Returns when the end was asked for and no review has come for [`QUIET`], or after [`FAREWELL_TIMEOUT`].
     pub(super) async fn over(&self) {
         self.shutdown.wait().await;
         let begun = Instant::now();
         let mut end = begun + QUIET;
         while Instant::now() < end {
             sleep_until(end).await;
-            end = (*self.asked.borrow() + QUIET).min(begun + LONGEST);
+            end = (*self.asked.borrow() + QUIET).min(begun + FAREWELL_TIMEOUT);
         }
     }
 }
@@ -112,7 +112,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_is_over_when_nobody_asks_any_more_and_after_a_while_in_any_case() {
-        for (questions, expected) in [(0, QUIET), (1, QUIET + Duration::from_secs(1)), (30, LONGEST)] {
+        for (questions, expected) in [(0, QUIET), (1, QUIET + Duration::from_secs(1)), (30, FAREWELL_TIMEOUT)] {
             let took = over_after(questions).await;
             assert!(took >= expected && took < expected + Duration::from_millis(10), "{questions}: {took:?}");
         }

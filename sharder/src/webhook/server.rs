@@ -29,7 +29,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{
     connections::{Connections, noting},
-    farewell::{Farewell, LONGEST},
+    farewell::{FAREWELL_TIMEOUT, Farewell},
     injector::{Fault, Injector, sidecar},
     request::parse,
     response::Answer,
@@ -46,7 +46,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(100);
 /// How long connections have to end at shutdown: as long as the API server waits for an answer.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the end takes at most.
-pub(crate) const ENDS_WITHIN: Duration = LONGEST.saturating_add(DRAIN_TIMEOUT);
+pub(crate) const ENDS_WITHIN: Duration = FAREWELL_TIMEOUT.saturating_add(DRAIN_TIMEOUT);
 /// Pause after a failure to accept, such as too many open files: an immediate next attempt would fail alike.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

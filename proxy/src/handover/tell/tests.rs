@@ -72,7 +72,7 @@ async fn a_drain_past_its_deadline_is_an_event_on_the_ring() {
     );
     assert_eq!((&event["type"], &event["reason"]), (&json!("Warning"), &json!("DrainsHeld")));
     assert_eq!((&event["reportingController"], &event["reportingInstance"]), (&json!("ringside-proxy"), &json!("me")));
-    assert_eq!(event["note"].as_str().unwrap().len(), LONGEST);
+    assert_eq!(event["note"].as_str().unwrap().len(), MAX_NOTE);
     assert_eq!((&other["note"], &other["related"]["name"]), (&json!("another"), &json!("b")));
     assert_eq!(
         other["reason"],

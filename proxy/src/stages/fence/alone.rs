@@ -21,7 +21,7 @@ use crate::{body::Body, fence::Ticket, stages::admit::Admitted, status::Refusal}
 
 /// How many answers are waited for at once. Beyond that drains wait instead: there is no lack of memory, and nobody breaks
 /// off so many.
-const MOST: usize = 1024;
+const MAX_AWAITED: usize = 1024;
 
 /// Where they are waited for.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ impl Future for Sent {
 impl Drop for Sent {
     fn drop(&mut self) {
         let Some(answer) = self.answer.take() else { return };
-        if self.alone.tasks.len() >= MOST {
+        if self.alone.tasks.len() >= MAX_AWAITED {
             return;
         }
         let (ticket, is_foreign) = (self.ticket.clone(), self.is_foreign);

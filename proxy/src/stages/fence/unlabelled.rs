@@ -38,7 +38,7 @@ use crate::{
 };
 
 /// How many are cared for at once. Of more the webhook was not asked about all: the sharder notices that, and looks for them.
-const MOST: usize = 64;
+const MAX_CARED_FOR: usize = 64;
 /// How long to wait before each time that it is tried. After all of them an API server that can't ask has been noticed by the
 /// sharder, which tries it every ten seconds.
 const PAUSES: [Duration; 8] = {
@@ -49,7 +49,7 @@ const PAUSES: [Duration; 8] = {
 };
 
 /// No try begins later than this: as long as all pauses together, and what tries take that are answered at once.
-const LONGEST: Duration = Duration::from_secs(20);
+const LAST_TRY_AFTER: Duration = Duration::from_secs(20);
 
 /// Those who are cared for. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ struct Cared {
 
 impl Default for Unlabelled {
     fn default() -> Self {
-        Self(Arc::new(Cared { places: Arc::new(Semaphore::new(MOST)) }))
+        Self(Arc::new(Cared { places: Arc::new(Semaphore::new(MAX_CARED_FOR)) }))
     }
 }
 
@@ -185,7 +185,7 @@ impl Cared {
         let begun = Instant::now();
         for pause in PAUSES {
             sleep(pause).await;
-            if begun.elapsed() > LONGEST {
+            if begun.elapsed() > LAST_TRY_AFTER {
                 break;
             }
             // Who works on its owner next finds it when it is to create it.

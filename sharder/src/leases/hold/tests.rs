@@ -39,7 +39,7 @@ fn held(duration: u64, transitions: u64) -> Option<(String, u64, u64)> {
 }
 
 /// How long a hold is waited for at most: longer than a Lease is left alone.
-const PATIENCE: Duration = REST.saturating_add(Duration::from_secs(3));
+const HOLD_TIMEOUT: Duration = REST.saturating_add(Duration::from_secs(3));
 
 async fn hold(leases: &Leases, shard: &str) -> Option<Hold> {
     hold_for(leases, shard, "u").await
@@ -55,7 +55,7 @@ async fn hold_for(leases: &Leases, shard: &str, uid: &str) -> Option<Hold> {
             }
         }
     };
-    timeout(PATIENCE, held).await.ok().flatten()
+    timeout(HOLD_TIMEOUT, held).await.ok().flatten()
 }
 
 fn writes_to(api: &FakeApi, path: &str) -> usize {

@@ -209,7 +209,7 @@ async fn a_shard_that_has_released_nothing_is_asked_for_few_objects_that_it_work
         }
     };
     let start = Instant::now();
-    ask(&of("a"), 0..FIRST).await;
+    ask(&of("a"), 0..FIRST_BOUND).await;
     assert_eq!(start.elapsed(), Duration::ZERO);
     ask(&of("b"), 100..101).await;
     ask(&Wanted { worked_on_by: None, ..of("a") }, 101..102).await;
@@ -221,7 +221,7 @@ async fn a_shard_that_has_released_nothing_is_asked_for_few_objects_that_it_work
     let (drains, start) = (Drains::default(), Instant::now());
     drains.remember(&xs, &Target { uid: "0".into(), ..Target::default() }, "a", "m.2000ms");
     drains.released("0", None);
-    for uid in 0..2 * FIRST {
+    for uid in 0..2 * FIRST_BOUND {
         moves.place(&drains, &of("a"), 0).await;
         drains.asking(&xs, &Target { uid: uid.to_string(), ..Target::default() }, "a", "m.2000ms").answered();
     }
@@ -232,32 +232,32 @@ async fn a_shard_that_has_released_nothing_is_asked_for_few_objects_that_it_work
 async fn what_was_learned_is_kept_until_nothing_moves() {
     let (moves, drains) = (Moves::default(), Drains::default());
     let xs = GroupResource { group: String::new(), resource: "xs".into() };
-    (0..2 * FIRST).for_each(|_| moves.written(&xs, millis(3)));
+    (0..2 * FIRST_BOUND).for_each(|_| moves.written(&xs, millis(3)));
     let asking = drains.asking(&xs, &Target { uid: "u".into(), ..Target::default() }, "a", "m");
     moves.begin(&drains);
-    assert_eq!(moves.bound(), FIRST + FIRST / 2);
+    assert_eq!(moves.bound(), FIRST_BOUND + FIRST_BOUND / 2);
     asking.answered();
     drains.forget("u");
     moves.begin(&drains);
-    assert_eq!(moves.bound(), FIRST);
+    assert_eq!(moves.bound(), FIRST_BOUND);
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_write_that_is_late_says_nothing_and_many_that_wait_for_one_thing_say_it_once() {
     let moves = Moves::default();
     let xs = GroupResource { group: String::new(), resource: "xs".into() };
-    for write in 0..2 * FIRST {
+    for write in 0..2 * FIRST_BOUND {
         moves.written(&xs, millis(if write % BLOCK < BLOCK / 2 { 3 } else { 300 }));
     }
-    assert_eq!(moves.bound(), FIRST + FIRST / 2, "no more than half of them waited");
+    assert_eq!(moves.bound(), FIRST_BOUND + FIRST_BOUND / 2, "no more than half of them waited");
     for _ in 0..2 * BLOCK {
         moves.written(&xs, millis(300));
     }
-    assert_eq!(moves.bound(), (FIRST + FIRST / 2) / 2);
+    assert_eq!(moves.bound(), (FIRST_BOUND + FIRST_BOUND / 2) / 2);
     for _ in 0..BLOCK {
         moves.written(&xs, millis(300));
     }
-    assert_eq!(moves.bound(), (FIRST + FIRST / 2) / 4, "after a round it is still too much");
+    assert_eq!(moves.bound(), (FIRST_BOUND + FIRST_BOUND / 2) / 4, "after a round it is still too much");
 }
 
 /// Whatever else the API server does makes writes wait as well, and fewer moves would change nothing about that.
@@ -269,7 +269,7 @@ async fn with_a_grace_25_drains_a_second_are_never_too_many() {
     for _ in 0..500 {
         moves.written(&xs, millis(300));
     }
-    assert_eq!(moves.bound(), LEAST);
+    assert_eq!(moves.bound(), MIN_BOUND);
     let wanted = Ground { grace: millis(2_000), ..SMALL }.wanted(&xs);
     let start = Instant::now();
     for _ in 0..25 {

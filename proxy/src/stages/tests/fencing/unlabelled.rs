@@ -2,7 +2,7 @@
 
 use super::*;
 
-const LONGEST: Duration = Duration::from_secs(60);
+const ALL_TRIES: Duration = Duration::from_secs(60);
 
 /// What the API server says to the patches that the proxy makes of its own, by their number.
 type Script = Arc<dyn Fn(usize) -> Patched + Send + Sync>;
@@ -79,7 +79,7 @@ impl Fenced {
 
     /// The patches of the proxy's own, when nothing more comes.
     async fn patches(&self) -> usize {
-        tokio::time::sleep(LONGEST).await;
+        tokio::time::sleep(ALL_TRIES).await;
         let seen = self.lab.seen.lock();
         let own: Vec<_> = seen.iter().filter(|seen| is_own(seen)).collect();
         assert!(own.iter().all(|seen| seen.uri.path() == format!("{PARTS}/p")), "{own:?}");
@@ -241,7 +241,7 @@ fn made_before(labels: Labels, script: impl Fn(usize) -> Patched + Send + Sync +
 impl Fenced {
     /// The patches that the proxy makes for adoption, when nothing more comes.
     async fn offers(&self) -> Vec<Value> {
-        tokio::time::sleep(LONGEST).await;
+        tokio::time::sleep(ALL_TRIES).await;
         let seen = self.lab.seen.lock();
         let offers = seen.iter().filter(|seen| seen.uri.query() == Some("fieldManager=ringside-adoption"));
         offers.map(|seen| serde_json::from_slice(&seen.body).unwrap()).collect()
