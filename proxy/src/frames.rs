@@ -16,6 +16,7 @@ mod deleted;
 mod event;
 mod json;
 mod marker;
+mod mentions;
 mod protobuf;
 mod sieve;
 mod websocket;
@@ -38,13 +39,17 @@ pub struct Event {
     pub kind: Kind,
     /// The resourceVersion in its object, read for the kinds that mark progress.
     pub resource_version: Option<ResourceVersion>,
+    /// Whether the sharder is among the writers of an object that was `ADDED`: it may come from another shard.
+    pub was_assigned: bool,
 }
 
 /// The kinds of events that differ in what they say about a watch's progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `ADDED` or `MODIFIED`: an initial one may carry any resourceVersion, so it says nothing.
-    Change,
+    /// `ADDED`: an initial one may carry any resourceVersion, so it says nothing.
+    Added,
+    /// `MODIFIED`: the same.
+    Modified,
     /// `DELETED`.
     Deleted,
     /// `BOOKMARK`.
@@ -56,23 +61,28 @@ pub enum Kind {
 impl Kind {
     fn of(event_type: &str) -> Self {
         match event_type {
-            "ADDED" | "MODIFIED" => Self::Change,
+            "ADDED" => Self::Added,
+            "MODIFIED" => Self::Modified,
             "DELETED" => Self::Deleted,
             "BOOKMARK" => Self::Bookmark,
             _ => Self::Other,
         }
     }
+
+    fn is_change(self) -> bool {
+        matches!(self, Self::Added | Self::Modified)
+    }
 }
 
 impl Event {
-    fn change() -> Self {
-        Self { kind: Kind::Change, resource_version: None }
+    fn without_version(kind: Kind) -> Self {
+        Self { kind, resource_version: None, was_assigned: false }
     }
 
     fn of(event_type: &str, resource_version: Option<&str>) -> Self {
         let kind = Kind::of(event_type);
-        let resource_version = resource_version.filter(|_| kind != Kind::Change).and_then(|it| it.parse().ok());
-        Self { kind, resource_version }
+        let resource_version = resource_version.filter(|_| !kind.is_change()).and_then(|it| it.parse().ok());
+        Self { resource_version, ..Self::without_version(kind) }
     }
 
     /// How far a watch has come that delivered this event.

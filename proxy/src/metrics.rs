@@ -41,6 +41,7 @@ pub struct Metrics {
     foreign: Family<Outcome, Counter>,
     unlabelled: Family<Outcome, Counter>,
     unfiltered: Counter,
+    arrived: Family<Outcome, Counter>,
     kinds: Gauge,
     kinds_evicted: Counter,
 }
@@ -119,6 +120,12 @@ impl Metrics {
         self.unfiltered.inc();
     }
 
+    /// Objects came from other shards, and are shown after their children; or before, as these took too long.
+    pub fn arrived(&self, in_time: bool) {
+        let outcome = if in_time { "after_children" } else { "too_late" };
+        self.arrived.get_or_create(&Outcome { outcome }).inc();
+    }
+
     /// So many kinds of owners are known now, and so many were forgotten for that.
     pub fn kinds(&self, known: usize, evicted: usize) {
         self.kinds.set(i64::try_from(known).unwrap_or(i64::MAX));
@@ -138,6 +145,11 @@ impl Metrics {
     #[cfg(test)]
     pub(crate) fn were_foreign(&self, outcome: &'static str) -> u64 {
         self.foreign.get_or_create(&Outcome { outcome }).get()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn have_arrived(&self, outcome: &'static str) -> u64 {
+        self.arrived.get_or_create(&Outcome { outcome }).get()
     }
 
     #[cfg(test)]
@@ -169,6 +181,9 @@ impl Metrics {
         let unfiltered =
             "Requests about the ring's resources whose client accepts YAML and no JSON, and sees the ring's labels";
         registry.register("unfiltered_requests", unfiltered, self.unfiltered.clone());
+        let arrived =
+            "Times that objects came from other shards and waited until their children were shown, by what came of it";
+        registry.register("arrivals", arrived, self.arrived.clone());
         let kinds = "Kinds of owners whose resource is remembered";
         registry.register("known_kinds", kinds, self.kinds.clone());
         registry.register(

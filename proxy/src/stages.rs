@@ -207,7 +207,10 @@ where
         .layer_fn(|next| narrow::Narrow::new(next, shared.metrics.clone()))
         .layer_fn(|next| resume::Resume::new(next, shared.fence.clone(), shared.views.clone()))
         .layer_fn(|next| raise::Raise::new(next, shared.fence.clone()))
-        .layer_fn(|next| tap::Tap::new(next, shared.views.clone(), shared.marks, shared.closing.clone()))
+        .layer_fn(|next| {
+            let (views, metrics, closing) = (shared.views.clone(), shared.metrics.clone(), shared.closing.clone());
+            tap::Tap::new(next, views, shared.marks, metrics, closing)
+        })
         .layer_fn(begin::Begin::new)
         .service(forward::Forward::new(upstream))
 }

@@ -29,6 +29,7 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+mod catch_up;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod interrupted;
@@ -38,6 +39,7 @@ mod succession;
 #[cfg(test)]
 mod tests;
 
+pub use catch_up::{Asks, Watching};
 use registry::{OfResource, Open, Registry, State, Waiting};
 pub use scope::{Fields, Leaving, Scope};
 
@@ -386,6 +388,9 @@ impl View {
     /// The client took all that came.
     pub fn idle(&self) {
         let before = self.state.idle.swap(true, Ordering::AcqRel);
+        if !before {
+            self.state.taken.notify_waiters();
+        }
         if !before && !self.scope.labels.is_empty() {
             self.of(|of| {
                 let Some(open) = of.open.get(&self.id).filter(|open| open.is_watch) else { return };
@@ -422,6 +427,8 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
+        self.state.over.store(true, Ordering::Release);
+        self.state.taken.notify_waiters();
         let (begun, postponed) = [&self.state.begun, &self.state.postponed].map(|it| it.load(Ordering::Acquire)).into();
         let mut registry = self.views.0.lock();
         let over = registry.over;
@@ -474,8 +481,7 @@ impl Holding {
 
     /// What its client calls itself, and how many bytes wait for it here; its connection may have more.
     pub fn client(&self) -> (&str, usize) {
-        let agent = self.state.client.get().map_or("unknown", |(agent, _)| agent);
-        (agent, self.state.waiting.load(Ordering::Relaxed))
+        (self.state.agent(), self.state.waiting.load(Ordering::Relaxed))
     }
 
     /// Closes its client's connection, or the stream on it: a body that nobody reads is not asked for its end.

@@ -27,7 +27,7 @@ mod transport;
 pub use crate::no_answer::{BoxError, NoAnswer};
 pub use api_server::ApiServer;
 pub use pauses::Pause;
-pub use place::{CutOff, Held};
+pub use place::{Connection, CutOff, Held};
 pub use transport::{Transport, Watch};
 
 /// How many bytes of a [`Watch`] come over HTTP/2 while its answer is not read.

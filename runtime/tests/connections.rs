@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures::{FutureExt, future::join_all};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use ringside_runtime::client::{ApiServer, Held, NoAnswer, Transport};
+use ringside_runtime::client::{ApiServer, Connection, Held, NoAnswer, Transport};
 use tokio::time::timeout;
 use tower::ServiceExt;
 
@@ -74,6 +74,28 @@ async fn more_requests_than_there_are_places_on_a_connection_have_several() {
         assert_eq!(line.unwrap().unwrap().into_data().unwrap(), "line\n");
     }
     assert_eq!(server.connections(), 3);
+}
+
+#[tokio::test]
+async fn a_request_goes_by_the_connection_that_it_names_as_long_as_there_is_that() {
+    let server = by_path().await;
+    let client = client(&server);
+    let connection = |answer: &Response<Held>| answer.extensions().get::<Connection>().cloned().unwrap();
+    let first = join_all((0..PLACES).map(|_| get(&client, "/watch"))).await;
+    // No place is left, but for this.
+    let second = join_all((0..PLACES).map(|_| get(&client, "/watch"))).await;
+    let wanted = connection(&second[0]);
+    assert_ne!(wanted, connection(&first[0]));
+    drop(first);
+    let by = async |connection: &Connection| {
+        let mut request = Request::get("/").body(Full::default()).unwrap();
+        request.extensions_mut().insert(connection.clone());
+        timeout(DEADLINE, client.clone().oneshot(request)).await.expect("no answer in time").unwrap()
+    };
+    assert_eq!(connection(&by(&wanted).await), wanted);
+    assert_ne!(connection(&get(&client, "/").await), wanted);
+    let gone = connection(&get(&self::client(&server), "/").await);
+    assert_ne!(connection(&by(&gone).await), gone);
 }
 
 #[tokio::test]

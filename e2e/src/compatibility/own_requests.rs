@@ -34,7 +34,7 @@ const fn own(request: &'static str, because: &'static str, is: fn(&str, &str, &s
 }
 
 #[rustfmt::skip]
-const LIST: [OwnRequest; 14] = [
+const LIST: [OwnRequest; 15] = [
     own("`POST` of a SelfSubjectReview", "at the start: which pod it is, and so which shard",
         |method, path, _| method == "POST" && path.ends_with("/selfsubjectreviews")),
     own("`GET`, `POST` and `PUT` of the lock of the controller's election",
@@ -69,6 +69,9 @@ const LIST: [OwnRequest; 14] = [
     own("`PATCH` of a peering object of kopf's",
         "the ring is one of kopf's peers, and says so whenever its controller does",
         |method, path, _| method == "PATCH" && path.starts_with("/apis/kopf.dev/v1/") && path.contains("/kopfpeerings/")),
+    own("list of the name `-`, which no object has, of a controlled resource that the controller watches",
+        "whether the API server knows all that was written before: then an object that came from another shard is shown",
+        |method, _, query| method == "GET" && query.ends_with("fieldSelector=metadata.name%3D-")),
     own("list of one name, for its metadata",
         "whose an object is at this moment, where it is written, or read in a form that does not say it",
         |method, _, query| asks(method, query, &[NAMED]) && !query.contains(EXACT) && !query.contains("limit=")),

@@ -3,6 +3,7 @@
 //! Not the way of a whole move, which `sharing.rs` shows, but what may hold one up or must.
 
 mod acknowledgement;
+mod arriving;
 mod fixture;
 mod missed;
 mod watches;
@@ -31,6 +32,7 @@ pub(crate) fn group() -> Group {
             .asks_for(Ability::StreamingTables)
             .costs("repeats it in seven more formats"),
         shared!(watches::no_watch_holds_for_long_what_it_never_showed).asks_for(Ability::StreamingTables),
+        shared!(arriving::an_object_comes_after_its_children),
         shared!(acknowledgement::a_list_in_pages_ends_when_its_object_moves),
         shared!(acknowledgement::only_what_is_still_drained_by_that_very_move_is_let_go)
             .asks_for(Ability::StreamingLists),

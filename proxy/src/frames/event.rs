@@ -2,7 +2,7 @@
 //!
 //! Of an event that begins as `ADDED` or `MODIFIED` nothing is kept; of one that is too long, nothing either.
 
-use super::{Event, Kind, MAX_KEPT, NotUnderstood, Step, json, protobuf};
+use super::{Event, Kind, MAX_KEPT, NotUnderstood, Step, json, mentions::Mentions, protobuf};
 use crate::request::representation::Encoding;
 
 /// An event of which the end may not have come yet.
@@ -16,8 +16,10 @@ pub(super) struct Partial {
 enum State {
     /// The type is not known yet.
     Head(Vec<u8>),
-    /// An event of no interest, up to its end.
-    Skip,
+    /// An `ADDED`, of which it is of interest whether the sharder wrote to its object.
+    Added(Mentions),
+    /// A `MODIFIED`, up to its end.
+    Modified,
     /// An event to be decoded at its end.
     Keep(Vec<u8>),
     /// One that is too long to keep.
@@ -46,9 +48,14 @@ impl Partial {
                     Encoding::Protobuf => protobuf::kind(head),
                 };
                 step = Step::Known(kind);
-                let is_change = kind == Kind::Change;
-                self.state = if is_change { State::Skip } else { State::Keep(std::mem::take(head)) };
+                self.state = match kind {
+                    Kind::Added => State::Added(Mentions::default()),
+                    Kind::Modified => State::Modified,
+                    Kind::Deleted | Kind::Bookmark | Kind::Other => State::Keep(std::mem::take(head)),
+                };
             }
+        } else if let State::Added(mentions) = &mut self.state {
+            mentions.take(part);
         } else if let State::Keep(kept) = &mut self.state {
             if kept.len() + part.len() > MAX_KEPT {
                 self.state = State::TooLong;
@@ -63,7 +70,7 @@ impl Partial {
     pub(super) fn room(&self) -> usize {
         match &self.state {
             State::Head(head) => head_of(self.encoding) - head.len(),
-            State::Skip | State::Keep(_) | State::TooLong => usize::MAX,
+            State::Added(_) | State::Modified | State::Keep(_) | State::TooLong => usize::MAX,
         }
     }
 
@@ -74,8 +81,11 @@ impl Partial {
                 Encoding::Json => json::decode(&bytes),
                 Encoding::Protobuf => protobuf::decode(bytes).map(Some),
             },
-            State::Skip => Ok(Some(Event::change())),
-            State::TooLong => Ok(Some(Event { kind: Kind::Other, resource_version: None })),
+            State::Added(mentions) => {
+                Ok(Some(Event { was_assigned: mentions.found(), ..Event::without_version(Kind::Added) }))
+            }
+            State::Modified => Ok(Some(Event::without_version(Kind::Modified))),
+            State::TooLong => Ok(Some(Event::without_version(Kind::Other))),
         }
     }
 
@@ -87,7 +97,7 @@ impl Partial {
     pub(super) fn kept(&self) -> usize {
         match &self.state {
             State::Head(bytes) | State::Keep(bytes) => bytes.capacity(),
-            State::Skip | State::TooLong => 0,
+            State::Added(_) | State::Modified | State::TooLong => 0,
         }
     }
 }

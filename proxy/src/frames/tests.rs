@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
+use prost::Message as _;
 
 use super::*;
+use crate::wire;
 
 mod written;
 
@@ -182,9 +184,38 @@ fn an_event_too_long_to_keep_passes_without_being_kept() {
         }
         assert!((MAX_KEPT / 2..=2 * MAX_KEPT).contains(&kept), "{format:?}: {kept}");
         assert_eq!(frames.kept(), 0);
-        assert_eq!(events, [Event { kind: Kind::Other, resource_version: None }], "{format:?}");
+        assert_eq!(events, [Event::without_version(Kind::Other)], "{format:?}");
         frames.feed(&format.write("BOOKMARK", 9, 0), |event| events.push(event));
         assert_eq!(events.last().and_then(Event::progress), Some(&"9".parse().unwrap()), "{format:?}");
+    }
+}
+
+#[test]
+fn what_was_added_shows_whether_the_sharder_wrote_to_it() {
+    let json = |kind: &str, manager: &str| {
+        format!(r#"{{"type":"{kind}","object":{{"metadata":{{"managedFields":[{{"manager":"{manager}"}}]}}}}}}"#)
+    };
+    let protobuf = |kind: &str, manager: &str| {
+        let object = Some(wire::RawExtension { raw: wire::wrap("v1", manager, &wire::WatchEvent::default()) });
+        let event = wire::WatchEvent { event_type: kind.to_owned(), object }.encode_to_vec();
+        [&u32::try_from(event.len()).unwrap().to_be_bytes()[..], &event].concat()
+    };
+    for (kind, manager, was_assigned) in [
+        ("ADDED", "ringside-sharder", true),
+        ("ADDED", "ringside-shard", false),
+        ("MODIFIED", "ringside-sharder", false),
+    ] {
+        let json = json(kind, manager) + "\n";
+        for (mut frames, bytes) in [(Frames::json(), json.into_bytes()), (Frames::protobuf(), protobuf(kind, manager))]
+        {
+            let mut events = Vec::new();
+            // More than once, as what one event said is nothing of the next.
+            for _ in 0..2 {
+                frames.feed(&bytes, |event| events.push(event.was_assigned));
+            }
+            frames.feed(&bytes[..bytes.len() / 2], |_| ());
+            assert_eq!(events, [was_assigned; 2], "{kind} {manager}");
+        }
     }
 }
 

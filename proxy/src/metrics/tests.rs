@@ -46,6 +46,7 @@ fn text(happens: impl FnOnce(&Fence, &Views)) -> String {
     metrics.unseen("subresource");
     metrics.foreign("passed");
     metrics.unlabelled("labelled");
+    metrics.arrived(true);
     happens(&live.fence, &live.views);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &metrics.registry(&"example".parse().unwrap(), live)).unwrap();

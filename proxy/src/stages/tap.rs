@@ -1,7 +1,8 @@
 //! Listens to watches as they pass: notes in [`Views`] how far each has come.
 //!
 //! Changes no byte, and passes each piece on as it comes, but for the bookmarks of a watch whose client asked for none
-//! ([`crate::frames::Sieve`]), and each `DELETED` of one that ends its work by a deletionTimestamp ([`crate::frames::Marker`]). Ends a watch when its resource joins or leaves the
+//! ([`crate::frames::Sieve`]), and each `DELETED` of one that ends its work by a deletionTimestamp ([`crate::frames::Marker`]).
+//! What comes from another shard waits for its children (`arrive`). Ends a watch when its resource joins or leaves the
 //! ring, with an event that makes the client list again where the format has a place for it, and ends all
 //! watches when the proxy ends. Without the Lease a watch of the objects that the ring shards says no more than what leaves
 //! (`leave`), and any other says nothing; all end in order when the Lease is held again (`lasts`). Cuts a list when its resource joins or leaves the ring. A watch by WebSocket is
@@ -26,6 +27,7 @@ use ringside_runtime::client;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
+mod arrive;
 mod body;
 mod departed;
 mod lasts;
@@ -33,6 +35,7 @@ mod leave;
 mod missed;
 mod watched;
 
+use arrive::{Arrivals, Question};
 use body::TappedBody;
 use lasts::Lasts;
 use leave::Leave;
@@ -51,6 +54,7 @@ use crate::{
     config::DeletionTimestamps,
     connection,
     frames::Frames,
+    metrics::Metrics,
     request::{RequestInfo, Verb, representation::Form},
     status::Refusal,
     views::{Expired, View, Views},
@@ -65,13 +69,14 @@ pub struct Tap<S> {
     next: S,
     views: Views,
     marks: DeletionTimestamps,
+    metrics: Metrics,
     closing: CancellationToken,
 }
 
 impl<S> Tap<S> {
     /// Around the stages that send the request.
-    pub fn new(next: S, views: Views, marks: DeletionTimestamps, closing: CancellationToken) -> Self {
-        Self { next, views, marks, closing }
+    pub fn new(next: S, views: Views, marks: DeletionTimestamps, metrics: Metrics, closing: CancellationToken) -> Self {
+        Self { next, views, marks, metrics, closing }
     }
 }
 
@@ -113,6 +118,8 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
         let lasts = Lasts::of(&request);
         let marks = watch.is_some() && self.marks.are_for(request.headers().get(header::USER_AGENT));
         let leave = watch.and_then(|view| Leave::of(&request, view.scope(), self.next.clone()));
+        let arrivals = watch.and_then(|_| Arrivals::of(&request, &self.metrics));
+        let question = watch.and_then(|view| Question::of(&request, view.scope(), self.next.clone()));
         let budget = Budget::of(request.extensions());
         let changed = (verb == Some(Verb::List)).then(|| ring_changes(&request));
         let (next, answered) = (self.next.clone(), self.next.call(request));
@@ -122,9 +129,12 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
                 view.postponed();
             }
             let response = answer?;
+            if let (Some(view), Some(question)) = (&view, question) {
+                view.asks(question.by(response.extensions().get().cloned()));
+            }
             match (end, changed) {
                 (Some(end), _) => tap_watch(
-                    Asked { handshake, asks, form, bookmarks, marks, lasts, leave, budget, window },
+                    Asked { handshake, asks, form, bookmarks, marks, lasts, leave, arrivals, budget, window },
                     response,
                     view,
                     end,
@@ -162,6 +172,7 @@ struct Asked {
     marks: bool,
     lasts: Option<Lasts>,
     leave: Option<Leave>,
+    arrivals: Option<Arrivals>,
     budget: Budget,
     /// Counted as long as the answer is there.
     window: Option<WindowPermit>,
@@ -246,6 +257,7 @@ fn tap_watch<S: Next>(
     if let Some(leave) = asked.leave {
         watched.leaving(leave);
     }
+    watched.arriving(asked.arrivals);
     if watched.ends_in_order() {
         response.extensions_mut().insert(EndsInOrder);
     }

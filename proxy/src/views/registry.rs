@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Kind, Leaving, Scope, interrupted::Interruption, succession::Gap};
+use super::{Asks, Kind, Leaving, Scope, interrupted::Interruption, succession::Gap};
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {
@@ -102,6 +102,19 @@ pub(super) struct State {
     /// What the client calls itself, and what closes its connection.
     pub(super) client: OnceLock<(Box<str>, CancellationToken)>,
     pub(super) cut: CancellationToken,
+    /// How the API server that serves it is asked what it knows.
+    pub(super) asks: OnceLock<Asks>,
+    /// Tells when the client took all that came, or the view has ended.
+    pub(super) taken: Notify,
+    /// It has ended.
+    pub(super) over: AtomicBool,
+}
+
+impl State {
+    /// What its client calls itself.
+    pub(super) fn agent(&self) -> &str {
+        self.client.get().map_or("unknown", |(agent, _)| agent)
+    }
 }
 
 #[derive(Debug)]

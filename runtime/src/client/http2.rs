@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use tokio::{sync::watch, time::sleep};
 
 use super::{
-    BoxError, Held, NoAnswer,
+    BoxError, Connection, Held, NoAnswer,
     connector::Connector,
     handshake::{Driver, Greeted, Pings, StreamWindow, greet},
     place::{Place, Usage},
@@ -37,6 +37,8 @@ use crate::{contained::contained, explain::causes};
 
 /// Requests on one connection. RFC 9113 asks servers to allow no less than 100 (section 6.5.2).
 pub(super) const PLACES: usize = 64;
+/// Requests beyond that which have to go by one connection.
+const SPARE: usize = 16;
 /// How long a connection without requests is of use. kube-apiserver closes them after 90 s, and what is sent at that
 /// moment may or may not be done.
 pub(super) const UNUSED: Duration = Duration::from_secs(60);
@@ -140,8 +142,9 @@ where
     /// Sends a request on a connection with room.
     pub(super) async fn send(&self, mut request: Request<B>) -> Result<Response<Held>, Unanswered<B>> {
         let mut reason = "the API server allows too few requests on its connections".into();
+        let mut wanted = request.extensions_mut().remove();
         for _ in 0..ATTEMPTS {
-            let (mut lane, place) = self.place();
+            let (mut lane, place) = self.place(wanted.take().as_ref());
             let mut sender = match lane.opened().await {
                 Opened::Http2(sender) => sender,
                 Opened::Http1 => return Err(Unanswered::NotSpoken(request)),
@@ -155,7 +158,10 @@ where
             // held a sender while it waits for the answer would wait for itself.
             drop((sender, lane));
             match answered.await {
-                Ok(response) => return Ok(response.map(|body| Held::by_http2(body, place))),
+                Ok(mut response) => {
+                    response.extensions_mut().insert(place.connection());
+                    return Ok(response.map(|body| Held::by_http2(body, place)));
+                }
                 Err(mut error) => match error.take_message() {
                     // The connection ended before the request was sent, so sending it elsewhere does not repeat it.
                     Some(unsent) => {
@@ -169,11 +175,14 @@ where
         Err(NoAnswer::Unreachable(reason).into())
     }
 
-    /// A place on the first connection with room, so that connections that are not needed any more run empty.
-    fn place(&self) -> (Lane<B>, Place) {
+    /// A place on this connection, or on the first with room, so that connections that are not needed any more run empty.
+    fn place(&self, wanted: Option<&Connection>) -> (Lane<B>, Place) {
         let mut lanes = self.0.lanes.lock();
         lanes.retain(Lane::is_live);
-        let found = lanes.iter().find_map(|lane| Some((lane.clone(), lane.usage.take(PLACES)?)));
+        let wanted = lanes.iter().find(|lane| wanted.is_some_and(|wanted| wanted.is_of(&lane.usage)));
+        let wanted = wanted.and_then(|lane| Some((lane.clone(), lane.usage.take(PLACES + SPARE)?)));
+        let room = || lanes.iter().find_map(|lane| Some((lane.clone(), lane.usage.take(PLACES)?)));
+        let found = wanted.or_else(room);
         found.unwrap_or_else(|| {
             let (usage, place) = Usage::with_place(self.0.allowed.load(Ordering::Relaxed));
             let lane = self.0.open(usage);

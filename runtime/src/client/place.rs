@@ -3,7 +3,7 @@
 use std::{
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
@@ -63,11 +63,35 @@ impl Usage {
     }
 }
 
+/// On an answer by HTTP/2: the connection that it came by. On a request: the connection to send it by, as long as there is that.
+/// So what one API server answered can be compared with what it says next.
+#[derive(Clone, Debug)]
+pub struct Connection(Weak<Usage>);
+
+impl PartialEq for Connection {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+}
+
+impl Eq for Connection {}
+
+impl Connection {
+    pub(super) fn is_of(&self, usage: &Arc<Usage>) -> bool {
+        self.0.as_ptr() == Arc::as_ptr(usage)
+    }
+}
+
 /// One request's place.
 #[derive(Debug)]
 pub(super) struct Place(Arc<Usage>);
 
 impl Place {
+    /// The connection that it is on.
+    pub(super) fn connection(&self) -> Connection {
+        Connection(Arc::downgrade(&self.0))
+    }
+
     /// Gives the place up if the server allows fewer than there are.
     pub(super) fn confirm(self) -> Option<Self> {
         let fits = self.0.under_way.lock().count <= self.0.allowed.load(Ordering::Relaxed);

@@ -29,7 +29,7 @@ pub(crate) struct Fixture {
 }
 
 pub(crate) async fn start() -> Proxies {
-    Proxies::start("{drainDeadlineSeconds: 5, resources: [{group: '', resource: secrets}]}").await
+    Proxies::start("{drainDeadlineSeconds: 5, resources: [{group: '', resource: secrets, controlledResources: [{group: '', resource: configmaps}]}]}").await
 }
 
 impl Fixture {

@@ -69,13 +69,14 @@ impl Written {
     /// As which event it must be found.
     pub(super) fn event(&self) -> Event {
         let kind = match self.event_type.as_str() {
-            "ADDED" | "MODIFIED" => Kind::Change,
+            "ADDED" => Kind::Added,
+            "MODIFIED" => Kind::Modified,
             "DELETED" => Kind::Deleted,
             "BOOKMARK" => Kind::Bookmark,
             _ => Kind::Other,
         };
-        let version = (kind != Kind::Change).then(|| self.version.to_string().parse().unwrap());
-        Event { kind, resource_version: version }
+        let resource_version = (!kind.is_change()).then(|| self.version.to_string().parse().unwrap());
+        Event { resource_version, ..Event::without_version(kind) }
     }
 
     pub(super) fn bytes(&self, format: Format) -> Vec<u8> {

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use http_body::Frame;
 
-use super::watched::{GoesOn, Watched};
+use super::watched::{GoesOn, HalfAnEvent, Watched};
 use crate::body::{Body, BodyError, BoxError};
 
 /// Why a watch ends with an error that ends otherwise without one.
@@ -36,6 +36,20 @@ impl http_body::Body for TappedBody {
             if self.ended {
                 return Poll::Ready(None);
             }
+            match self.watched.poll_arrived(context) {
+                Poll::Ready(Ok(None)) => {}
+                // Of this piece nothing is the client's.
+                Poll::Ready(Ok(Some(piece))) if piece.is_empty() => continue,
+                Poll::Ready(Ok(Some(piece))) => return Poll::Ready(Some(Ok(Frame::data(piece)))),
+                Poll::Ready(Err(HalfAnEvent)) => {
+                    self.ended = true;
+                    return Poll::Ready(Some(Err(BoxError::from(WITHIN_AN_EVENT).into())));
+                }
+                Poll::Pending => {
+                    self.read_on(context);
+                    return Poll::Pending;
+                }
+            }
             let first = self.watched.poll_first(context);
             if let Poll::Ready(Some(first)) = first {
                 return Poll::Ready(Some(Ok(Frame::data(first))));
@@ -60,8 +74,13 @@ impl http_body::Body for TappedBody {
             if self.watched.is_silent() {
                 self.body = None;
             }
-            let Some(body) = &mut self.body else { return Poll::Pending };
-            let frame = task::ready!(Pin::new(body).poll_frame(context));
+            let frame = match self.watched.ended_with() {
+                Some(error) => error.map(Err),
+                None => {
+                    let Some(body) = &mut self.body else { return Poll::Pending };
+                    task::ready!(Pin::new(body).poll_frame(context))
+                }
+            };
             match self.pass(frame) {
                 // Of this piece nothing is the client's.
                 Some(Ok(frame)) if frame.data_ref().is_some_and(Bytes::is_empty) => {}
@@ -76,10 +95,26 @@ impl TappedBody {
         Self { body: Some(body), watched, ended: false }
     }
 
+    /// Takes what comes while something waits, as long as there is room.
+    fn read_on(&mut self, context: &mut Context<'_>) {
+        while self.watched.may_read_on() {
+            let Some(body) = &mut self.body else { return };
+            let Poll::Ready(frame) = http_body::Body::poll_frame(Pin::new(body), context) else { return };
+            match frame {
+                Some(Ok(frame)) => {
+                    // It waits as well.
+                    let _ = frame.map_data(|piece| self.watched.take(piece));
+                }
+                Some(Err(error)) => self.watched.ends_with(Some(error)),
+                None => self.watched.ends_with(None),
+            }
+        }
+    }
+
     /// What the client gets for what came.
     fn pass(&mut self, frame: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Bytes>, BodyError>> {
         match frame {
-            Some(Ok(frame)) => Some(Ok(frame.map_data(|piece| self.watched.pass(piece)))),
+            Some(Ok(frame)) => Some(Ok(frame.map_data(|piece| self.watched.take(piece)))),
             _ if self.watched.goes_on() => Some(Ok(Frame::data(Bytes::new()))),
             Some(Err(error)) => {
                 self.watched.broken_off();

@@ -20,12 +20,13 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use super::{
     super::Next,
     End, LIST_AGAIN,
+    arrive::{Arrivals, Piece},
     lasts::Lasts,
     leave::{Again, Leave, Step},
     missed::Asks,
 };
 use crate::{
-    body::Body,
+    body::{Body, BodyError},
     budget::{Budget, BudgetPermit, WindowPermit},
     frames::{self, Deleted, Event, Frames, Kind, Lets, Marker, Sieve},
     request::representation::{Encoding, Form},
@@ -63,6 +64,10 @@ pub struct Watched {
     lasts: Option<Box<Lasts>>,
     /// How it goes on without the Lease, if it does.
     leave: Option<Box<Leave>>,
+    /// For one whose objects have children.
+    arrivals: Option<Box<Arrivals>>,
+    /// Whether objects came with the last piece whose children are waited for.
+    arrives: bool,
     /// Whether its resource is the ring's.
     is_of_ring: bool,
     /// For what the frames keep.
@@ -70,6 +75,10 @@ pub struct Watched {
     /// For what comes while its client does not read.
     window: Option<WindowPermit>,
 }
+
+/// The client has half an event, and the rest is not for it any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HalfAnEvent;
 
 /// Events about what the client missed.
 struct Telling {
@@ -133,6 +142,8 @@ impl Watched {
             end: Some(end),
             lasts: None,
             leave: None,
+            arrivals: None,
+            arrives: false,
             permit: Budget::default().permit(),
             window: None,
         }
@@ -152,6 +163,11 @@ impl Watched {
     /// A watch that goes on without the Lease.
     pub(super) fn leaving(&mut self, leave: Leave) {
         self.leave = Some(leave.into());
+    }
+
+    /// A watch whose objects have children.
+    pub(super) fn arriving(&mut self, arrivals: Option<Arrivals>) {
+        self.arrivals = arrivals.map(Box::new);
     }
 
     /// What it was admitted by may be over: from then on its client is told what leaves, or nothing, until it can open another.
@@ -335,12 +351,68 @@ impl Watched {
         self.view.as_ref().and_then(View::closed)
     }
 
-    /// Looks at a piece that passes; returns what of it the client gets now.
+    /// Looks at a piece that passes; returns what of it the client gets now. The rest waits, or is none of the client's.
+    pub(super) fn take(&mut self, piece: Bytes) -> Bytes {
+        let begins = self.at_border();
+        let bytes = self.pass(piece);
+        // Before that its initial events are on their way: its client does not act on them yet.
+        let is_placed = || self.view.as_ref().is_some_and(|view| view.position().is_some());
+        let arrives = std::mem::take(&mut self.arrives) && is_placed();
+        match &mut self.arrivals {
+            Some(arrivals) if arrives || !arrivals.is_empty() => {
+                arrivals.hold(Piece { bytes, proves: self.pending.take(), arrives, begins });
+                Bytes::new()
+            }
+            _ => bytes,
+        }
+    }
+
+    /// What waited and is the client's now; ready with none when nothing waits.
+    ///
+    /// # Errors
+    /// When the Lease was lost meanwhile, and the client has half an event.
+    pub(super) fn poll_arrived(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, HalfAnEvent>> {
+        if self.arrivals.as_ref().is_none_or(|arrivals| arrivals.is_empty()) {
+            return Poll::Ready(Ok(None));
+        }
+        self.review(context);
+        let is_parted = self.is_parted();
+        let Some(arrivals) = &mut self.arrivals else { return Poll::Ready(Ok(None)) };
+        let Some(view) = self.view.as_ref().filter(|_| !is_parted) else {
+            // By what it says a controller may begin with an object that another shard has by then. Its client lists again.
+            return Poll::Ready(if arrivals.drop_all() { Ok(None) } else { Err(HalfAnEvent) });
+        };
+        let piece = task::ready!(arrivals.poll_next(view, context));
+        Poll::Ready(Ok(piece.map(|piece| {
+            self.pending = self.pending.take().max(piece.proves);
+            piece.bytes
+        })))
+    }
+
+    /// Whether more is to be read while something waits.
+    pub(super) fn may_read_on(&self) -> bool {
+        self.arrivals.as_ref().is_some_and(|arrivals| arrivals.may_read_on())
+    }
+
+    /// Its bytes end so, behind what waits.
+    pub(super) fn ends_with(&mut self, error: Option<BodyError>) {
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.end = Some(error);
+        }
+    }
+
+    /// How its bytes ended while something waited.
+    pub(super) fn ended_with(&mut self) -> Option<Option<BodyError>> {
+        self.arrivals.as_mut()?.end.take()
+    }
+
+    /// Looks at a piece that passes; returns what of it the client gets.
     pub fn pass(&mut self, piece: Bytes) -> Bytes {
         self.view.iter().for_each(|view| view.passes(piece.len()));
-        let (pending, is_refused) = (&mut self.pending, &mut self.is_refused);
+        let (pending, is_refused, arrives) = (&mut self.pending, &mut self.is_refused, &mut self.arrives);
         let found = |event: Event| {
             *is_refused |= event.kind == Kind::Other;
+            *arrives |= event.was_assigned;
             if let Some(version) = event.progress()
                 && pending.as_ref().is_none_or(|highest| highest < version)
             {

@@ -5,6 +5,7 @@ use tokio::time::{Instant, timeout};
 use super::*;
 use crate::views::fixtures::leaving;
 
+mod arriving;
 mod kopf;
 mod protobuf;
 mod silent;

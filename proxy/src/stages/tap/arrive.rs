@@ -1,0 +1,198 @@
+//! Holds back an object that comes from another shard until its controller was shown the object's children.
+//!
+//! The sharder moves the children first. But each watch comes by itself: where the children's is late, the controller would find
+//! the object without any, and create them a second time. So an `ADDED` of what the sharder wrote to waits until the watches of
+//! the children have caught up ([`Watching::caught_up`]), and what comes behind it waits as well. Meanwhile the watch is read on,
+//! so that all that came until then waits together the next time. An object that was created with its label has no children yet,
+//! and passes at once, as do initial events: controllers begin when all their watches have ended those.
+//!
+//! The API server that serves the children's watch is asked for a list of nothing, by the connection of that watch. It answers
+//! when it knows all that was written before, from Kubernetes 1.31 on; an older one answers at once, and the wait is shorter
+//! than it should be. Nothing waits for longer than [`ARRIVAL_TIMEOUT`].
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::{
+    FutureExt,
+    future::{BoxFuture, join_all},
+};
+use http::{Request, StatusCode};
+use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
+use ringside_runtime::client::{Connection, Watch};
+use tokio::time::timeout;
+
+use crate::{
+    body::{Body, BodyError, empty},
+    budget::Budget,
+    metrics::Metrics,
+    request::{Query, RequestInfo, Verb},
+    stages::{
+        Next, OwnRequests,
+        admit::Admitted,
+        narrow::with_query,
+        own_requests,
+        resume::{collection, of_question},
+    },
+    views::{Asks, Scope, View, Watching},
+};
+
+/// The longest that an object waits.
+pub(super) const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(3);
+/// So many bytes wait at most: then the API server is read no further.
+const MAX_HELD: usize = 256 << 10;
+/// The name that is asked for: no object has it.
+const NOTHING: &str = "metadata.name=-";
+/// Where it is asked for, in a watch of all namespaces: in one namespace it is looked up, and not searched for.
+const ANY_NAMESPACE: &str = "default";
+/// The longest answer that is read.
+const MAX_ANSWER: usize = 64 << 10;
+
+/// What of a watch waits for children.
+pub(super) struct Arrivals {
+    children: Vec<GroupResource>,
+    metrics: Metrics,
+    held: VecDeque<Piece>,
+    size: usize,
+    /// How the bytes of the watch ended meanwhile.
+    pub(super) end: Option<Option<BodyError>>,
+    /// The first of what is held that may pass together, how many pieces, and when.
+    batch: Option<(usize, BoxFuture<'static, ()>)>,
+}
+
+/// What came together.
+pub(super) struct Piece {
+    pub(super) bytes: Bytes,
+    /// What it proves, once the client has it.
+    pub(super) proves: Option<ResourceVersion>,
+    /// Whether an object came with it whose children are waited for.
+    pub(super) arrives: bool,
+    /// Whether it begins with an event.
+    pub(super) begins: bool,
+}
+
+impl Arrivals {
+    /// For a watch whose objects have children in the ring.
+    pub(super) fn of(request: &Request<Body>, metrics: &Metrics) -> Option<Self> {
+        let admitted = request.extensions().get::<Admitted>()?;
+        let resource = &request.extensions().get::<RequestInfo>()?.resource.as_ref()?.kind;
+        let children = admitted.policy.families.get(resource).filter(|children| !children.is_empty())?.clone();
+        Some(Self { children, metrics: metrics.clone(), held: VecDeque::new(), size: 0, end: None, batch: None })
+    }
+
+    /// Whether anything waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Whether there is more to read, and room for it.
+    pub(super) fn may_read_on(&self) -> bool {
+        self.end.is_none() && self.size < MAX_HELD
+    }
+
+    /// This waits behind all that does.
+    pub(super) fn hold(&mut self, piece: Piece) {
+        self.size += piece.bytes.len();
+        self.held.push_back(piece);
+    }
+
+    /// The next that may pass; ready with none when nothing waits.
+    pub(super) fn poll_next(&mut self, view: &View, context: &mut Context<'_>) -> Poll<Option<Piece>> {
+        if self.held.is_empty() {
+            return Poll::Ready(None);
+        }
+        let (left, known) = self.batch.get_or_insert_with(|| {
+            let arrives = self.held.iter().any(|piece| piece.arrives);
+            let known = arrives.then(|| known(view, &self.children, &self.metrics));
+            (self.held.len(), known.unwrap_or_else(|| std::future::ready(()).boxed()))
+        });
+        ready!(known.poll_unpin(context));
+        *left -= 1;
+        if *left == 0 {
+            self.batch = None;
+        } else {
+            *known = std::future::ready(()).boxed();
+        }
+        let piece = self.held.pop_front();
+        self.size -= piece.as_ref().map_or(0, |piece| piece.bytes.len());
+        Poll::Ready(piece)
+    }
+
+    /// None of it is for the client any more. Returns whether that leaves it with whole events.
+    pub(super) fn drop_all(&mut self) -> bool {
+        let begins = self.held.front().is_none_or(|piece| piece.begins);
+        (self.held, self.size, self.batch) = (VecDeque::new(), 0, None);
+        begins
+    }
+}
+
+/// Ready when the client was shown the children of all that has come.
+fn known(view: &View, children: &[GroupResource], metrics: &Metrics) -> BoxFuture<'static, ()> {
+    let (beside, metrics) = (view.watches_beside(children), metrics.clone());
+    let resource = view.scope().resource.clone();
+    async move {
+        let all = join_all(beside.iter().map(Watching::caught_up));
+        let in_time = timeout(ARRIVAL_TIMEOUT, all).await.is_ok();
+        metrics.arrived(in_time);
+        if !in_time {
+            tracing::warn!(%resource, "objects are shown before their children: a watch of these does not catch up");
+        }
+    }
+    .boxed()
+}
+
+/// How the API server that serves a watch of children is asked what it knows, as its client.
+#[derive(Clone)]
+pub(super) struct Question {
+    send: OwnRequests,
+    request: Request<()>,
+    scope: Arc<Scope>,
+}
+
+impl Question {
+    /// None where nobody waits for what the watch shows: it is of no children.
+    pub(super) fn of<S: Next>(request: &Request<Body>, scope: &Arc<Scope>, next: S) -> Option<Self> {
+        let admitted = request.extensions().get::<Admitted>()?;
+        admitted.policy.families.values().find(|children| children.contains(&scope.resource))?;
+        let info = request.extensions().get::<RequestInfo>()?.clone();
+        let mut asks = Request::new(());
+        *asks.headers_mut() = of_question(request.headers());
+        asks.extensions_mut().insert(RequestInfo { verb: Verb::List, upgrade: false, ..info });
+        asks.extensions_mut().insert(Budget::of(request.extensions()));
+        // On the connections of watches.
+        asks.extensions_mut().insert(Watch);
+        Some(Self { send: own_requests(next), request: asks, scope: scope.clone() })
+    }
+
+    /// Asked by the connection of the watch, where that is known.
+    pub(super) fn by(mut self, connection: Option<Connection>) -> Asks {
+        if let Some(connection) = connection {
+            self.request.extensions_mut().insert(connection);
+        }
+        Asks::new(move || self.clone().ask().boxed())
+    }
+
+    async fn ask(self) {
+        let namespace = self.scope.namespace.as_deref().unwrap_or(ANY_NAMESPACE);
+        // Its resource may have no namespaces.
+        if self.list(Some(namespace)).await == Some(StatusCode::NOT_FOUND) {
+            self.list(None).await;
+        }
+    }
+
+    async fn list(&self, namespace: Option<&str>) -> Option<StatusCode> {
+        let mut request = self.request.clone().map(|()| empty());
+        let path = collection(&self.scope.resource, &self.scope.version, namespace).parse().ok()?;
+        *request.uri_mut() = with_query(&path, &Query::default().with("fieldSelector", NOTHING)).ok()?;
+        let answer = (self.send)(request).await.ok()?;
+        let status = answer.status();
+        // To its end, which frees its place on the connection; what it says is of no interest.
+        drop(Budget::of(self.request.extensions()).collect(answer.into_body(), MAX_ANSWER).await);
+        Some(status)
+    }
+}
