@@ -47,14 +47,14 @@ impl View {
     pub fn watches_beside(&self, resources: &[GroupResource]) -> Vec<Watching> {
         let (mine, registry) = (self.state.agent(), self.views.0.lock());
         let here = self.scope.namespace.as_ref();
-        let open =
-            resources.iter().filter_map(|resource| registry.resources.get(resource)).flat_map(|of| of.open.values());
-        let watches = open.filter(|open| {
+        let open = resources.iter().filter_map(|resource| registry.resources.get(resource)).flat_map(|of| &of.open);
+        let watches = open.filter(|(id, open)| {
             let there = open.scope.namespace.as_ref();
             let is_open = open.is_watch && open.ends.is_none() && open.state.begun.load(Ordering::Acquire);
-            is_open && open.state.agent() == mine && (here.is_none() || there.is_none() || here == there)
+            // An object that belongs to another of its own resource comes by this very watch.
+            **id != self.id && is_open && open.state.agent() == mine && (here.is_none() || there.is_none() || here == there)
         });
-        watches.map(|open| Watching(open.state.clone())).collect()
+        watches.map(|(_, open)| Watching(open.state.clone())).collect()
     }
 }
 
@@ -141,6 +141,8 @@ mod tests {
             roots.map(|roots| roots.watches_beside(&[of("parts")]).len())
         };
         assert_eq!((count(None), count(Some("here"))), (Some(3), Some(2)));
+        let itself = of_scope("things", None).map(|roots| roots.watches_beside(&[of("things")]).len());
+        assert_eq!(itself, Some(0), "it would wait for itself");
         drop(watched);
         assert_eq!(count(None), Some(0), "they have ended");
     }

@@ -61,8 +61,14 @@ pub(super) struct Arrivals {
     size: usize,
     /// How the bytes of the watch ended meanwhile.
     pub(super) end: Option<Option<BodyError>>,
-    /// The first of what is held that may pass together, how many pieces, and when.
-    batch: Option<(usize, BoxFuture<'static, ()>)>,
+    batch: Option<Batch>,
+}
+
+/// The first of what is held, which may pass together.
+struct Batch {
+    pieces: usize,
+    /// Ready when they may; none where that was so already.
+    known: Option<BoxFuture<'static, ()>>,
 }
 
 /// What came together.
@@ -106,18 +112,16 @@ impl Arrivals {
         if self.held.is_empty() {
             return Poll::Ready(None);
         }
-        let (left, known) = self.batch.get_or_insert_with(|| {
+        let batch = self.batch.get_or_insert_with(|| {
             let arrives = self.held.iter().any(|piece| piece.arrives);
             let known = arrives.then(|| known(view, &self.children, &self.metrics));
-            (self.held.len(), known.unwrap_or_else(|| std::future::ready(()).boxed()))
+            Batch { pieces: self.held.len(), known }
         });
-        ready!(known.poll_unpin(context));
-        *left -= 1;
-        if *left == 0 {
-            self.batch = None;
-        } else {
-            *known = std::future::ready(()).boxed();
+        if let Some(known) = &mut batch.known {
+            ready!(known.poll_unpin(context));
         }
+        (batch.pieces, batch.known) = (batch.pieces - 1, None);
+        self.batch.take_if(|batch| batch.pieces == 0);
         let piece = self.held.pop_front();
         self.size -= piece.as_ref().map_or(0, |piece| piece.bytes.len());
         Poll::Ready(piece)
