@@ -52,7 +52,10 @@ impl View {
             let there = open.scope.namespace.as_ref();
             let is_open = open.is_watch && open.ends.is_none() && open.state.begun.load(Ordering::Acquire);
             // An object that belongs to another of its own resource comes by this very watch.
-            **id != self.id && is_open && open.state.agent() == mine && (here.is_none() || there.is_none() || here == there)
+            **id != self.id
+                && is_open
+                && open.state.agent() == mine
+                && (here.is_none() || there.is_none() || here == there)
         });
         watches.map(|(_, open)| Watching(open.state.clone())).collect()
     }

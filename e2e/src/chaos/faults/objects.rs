@@ -12,6 +12,7 @@ use ringside_ring::grace::Grace;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::refusals::REFUSED;
 use crate::{chaos::run::Run, system::NAMESPACE, website::Website};
 
 /// Within this time an object is gone that was deleted, and the API server knows a policy that is there.
@@ -117,8 +118,8 @@ async fn write(run: &mut Run, objects: &[usize], labels: impl Fn(usize) -> Value
             owners.patch(&name, &params, &patch).await?;
         } else {
             match children.patch(&name, &params, &patch).await {
-                // Its owner was made a moment ago.
-                Err(kube::Error::Api(status)) if status.is_not_found() => continue,
+                // Its owner was made a moment ago, or an API server goes on by a policy of another fault that is over.
+                Err(kube::Error::Api(status)) if status.is_not_found() || status.message.contains(REFUSED) => continue,
                 patched => drop(patched?),
             }
         }

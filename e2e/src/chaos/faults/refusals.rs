@@ -27,7 +27,7 @@ use crate::{
 const KNOWN: Duration = Duration::from_secs(60);
 
 /// What the policies say.
-const REFUSED: &str = "refused by chaos";
+pub(super) const REFUSED: &str = "refused by chaos";
 
 /// Refuses each update of the children of these objects. Returns how many there are.
 pub(super) async fn of_children(run: &mut Run, objects: &[usize]) -> Result<usize> {
