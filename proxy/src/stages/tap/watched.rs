@@ -76,7 +76,7 @@ pub struct Watched {
     window: Option<WindowPermit>,
 }
 
-/// The client has half an event, and the rest is not for it any more.
+/// A part of an event is not for the client any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HalfAnEvent;
 
@@ -370,7 +370,7 @@ impl Watched {
     /// What waited and is the client's now; ready with none when nothing waits.
     ///
     /// # Errors
-    /// When the Lease was lost meanwhile, and the client has half an event.
+    /// When the Lease was lost meanwhile, and the client has half an event, or would get half of one.
     pub(super) fn poll_arrived(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, HalfAnEvent>> {
         if self.arrivals.as_ref().is_none_or(|arrivals| arrivals.is_empty()) {
             return Poll::Ready(Ok(None));
@@ -379,8 +379,10 @@ impl Watched {
         let is_parted = self.is_parted();
         let Some(arrivals) = &mut self.arrivals else { return Poll::Ready(Ok(None)) };
         let Some(view) = self.view.as_ref().filter(|_| !is_parted) else {
-            // By what it says a controller may begin with an object that another shard has by then. Its client lists again.
-            return Poll::Ready(if arrivals.drop_all() { Ok(None) } else { Err(HalfAnEvent) });
+            // By what it says a controller may begin with an object that another shard has by then. Its client lists again. The
+            // rest of an event whose beginning is dropped would be no event.
+            let is_whole = arrivals.drop_all() && self.frames.at_border();
+            return Poll::Ready(if is_whole { Ok(None) } else { Err(HalfAnEvent) });
         };
         let piece = task::ready!(arrivals.poll_next(view, context));
         Poll::Ready(Ok(piece.map(|piece| {

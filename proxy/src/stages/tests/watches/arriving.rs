@@ -149,15 +149,17 @@ async fn nothing_waits_for_longer_than_three_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_when_the_lease_is_lost_is_not_shown() {
-    for (begun, then) in [(false, None), (true, Some("an error"))] {
+    let (first, second) = ASSIGNED.split_at(40);
+    for (shown, held, then) in [
+        (None, vec![ASSIGNED], None),
+        (Some(first), vec![second], Some("an error")),
+        // Nor is the rest of what began to wait.
+        (None, vec![ASSIGNED, first], Some("an error")),
+    ] {
         let mut family = Family::watching(10 * MOMENT).await;
-        let (first, second) = ASSIGNED.split_at(40);
-        if begun {
-            family.roots.0.unbounded_send(first).unwrap();
-            assert_eq!(family.root().as_deref(), Some(first));
-            family.roots.0.unbounded_send(second).unwrap();
-        } else {
-            family.roots.0.unbounded_send(ASSIGNED).unwrap();
+        for piece in shown.into_iter().chain(held) {
+            family.roots.0.unbounded_send(piece).unwrap();
+            assert_eq!(family.root().as_deref(), shown.filter(|shown| *shown == piece));
         }
         assert_eq!(family.root(), None);
         family.lab.shared.gate.close();
