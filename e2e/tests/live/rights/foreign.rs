@@ -108,13 +108,19 @@ async fn admitted(leases: &Api<Lease>) -> Vec<Option<String>> {
 async fn a_replica_writes_its_own_lease_alone(dir: &Path, own: &Api<Lease>) {
     let thief = client_of(&dir.join("shard-0.kubeconfig")).await.unwrap();
     let leases: Api<Lease> = Api::namespaced(thief, RING);
-    let mut other = own.get("shard-1").await.unwrap();
-    other.spec.get_or_insert_default().holder_identity = Some(String::new());
+    let released = eventually("a write meets no renewal", DEADLINE, || async {
+        let mut other = own.get("shard-1").await.map_err(|error| error.to_string())?;
+        other.spec.get_or_insert_default().holder_identity = Some(String::new());
+        match leases.replace("shard-1", &PostParams::default(), &other).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => Err(status.message),
+            answer => Ok(answer),
+        }
+    });
     let refused = |answer: kube::Result<Lease>| {
         let error = answer.unwrap_err().to_string();
         assert!(error.contains("ringside-shard-leases") && error.contains("this is pod \"shard-0\""), "{error}");
     };
-    refused(leases.replace("shard-1", &PostParams::default(), &other).await);
+    refused(released.await.unwrap());
     refused(leases.create(&PostParams::default(), &held("ghost")).await);
     // A Lease of another kind that gains the label.
     let mut lock = held("lock");
