@@ -39,7 +39,7 @@ mod succession;
 #[cfg(test)]
 mod tests;
 
-pub use catch_up::{Asks, Watching};
+pub use catch_up::{CacheProbe, Watching};
 use registry::{OfResource, Open, Registry, State, Waiting};
 pub use scope::{Fields, Leaving, Scope};
 
@@ -387,11 +387,11 @@ impl View {
 
     /// The client took all that came.
     pub fn idle(&self) {
-        let before = self.state.idle.swap(true, Ordering::AcqRel);
-        if !before {
-            self.state.taken.notify_waiters();
+        if self.state.idle.swap(true, Ordering::AcqRel) {
+            return;
         }
-        if !before && !self.scope.labels.is_empty() {
+        self.state.taken.notify_waiters();
+        if !self.scope.labels.is_empty() {
             self.of(|of| {
                 let Some(open) = of.open.get(&self.id).filter(|open| open.is_watch) else { return };
                 let at = open.position.clone();

@@ -11,7 +11,7 @@ const SHARDER: &[u8] = b"ringside-sharder";
 /// So much of it may stand at the end of a piece.
 const PART: usize = SHARDER.len() - 1;
 
-/// See the module.
+/// Whether the sharder was named in the bytes so far.
 #[derive(Debug, Default)]
 pub(super) struct Mentions {
     found: bool,

@@ -114,12 +114,19 @@ fn concern(request: &Request<Body>) -> Option<(GroupResource, Read, Option<Resou
         return None;
     }
     let from = (info.verb == Verb::Watch).then(|| start_of_watch(&info.query)).flatten();
-    let mut question = Request::new(empty());
+    let mut question = list_as_client(request)?.map(|()| empty());
     *question.uri_mut() = self::question(resource, &info.query)?;
-    *question.headers_mut() = of_question(request.headers());
-    question.extensions_mut().insert(RequestInfo { verb: Verb::List, upgrade: false, ..info.clone() });
-    question.extensions_mut().insert(Budget::of(request.extensions()));
     Some((resource.kind.clone(), floor, from, question))
+}
+
+/// A list of the proxy's own, up to what is listed, which is asked for as the client of this request.
+pub(super) fn list_as_client<B>(request: &Request<B>) -> Option<Request<()>> {
+    let info = request.extensions().get::<RequestInfo>()?.clone();
+    let mut list = Request::new(());
+    *list.headers_mut() = of_question(request.headers());
+    list.extensions_mut().insert(RequestInfo { verb: Verb::List, upgrade: false, ..info });
+    list.extensions_mut().insert(Budget::of(request.extensions()));
+    Some(list)
 }
 
 /// The headers of a list of the proxy's own, which is asked for as the client: without those that say something of a body, since

@@ -118,7 +118,7 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
         let lasts = Lasts::of(&request);
         let marks = watch.is_some() && self.marks.are_for(request.headers().get(header::USER_AGENT));
         let leave = watch.and_then(|view| Leave::of(&request, view.scope(), self.next.clone()));
-        let arrivals = watch.and_then(|_| Arrivals::of(&request, &self.metrics));
+        let arrivals = watch.and_then(|view| Arrivals::of(&request, view.scope(), &self.metrics));
         let question = watch.and_then(|view| Question::of(&request, view.scope(), self.next.clone()));
         let budget = Budget::of(request.extensions());
         let changed = (verb == Some(Verb::List)).then(|| ring_changes(&request));
@@ -130,7 +130,7 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
             }
             let response = answer?;
             if let (Some(view), Some(question)) = (&view, question) {
-                view.asks(question.by(response.extensions().get().cloned()));
+                view.probed_by(question.by(response.extensions().get().cloned()));
             }
             match (end, changed) {
                 (Some(end), _) => tap_watch(

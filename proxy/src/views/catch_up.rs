@@ -17,18 +17,18 @@ const ON_ITS_WAY: Duration = Duration::from_millis(20);
 
 /// Returns once the API server that serves a watch knows all that was written before, or says that it can't tell.
 #[derive(Clone)]
-pub struct Asks(Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>);
+pub struct CacheProbe(Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>);
 
-impl Asks {
+impl CacheProbe {
     /// By this request.
-    pub fn new(ask: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(ask))
+    pub fn new(probe: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(probe))
     }
 }
 
-impl fmt::Debug for Asks {
+impl fmt::Debug for CacheProbe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Asks")
+        f.write_str("CacheProbe")
     }
 }
 
@@ -37,10 +37,10 @@ impl fmt::Debug for Asks {
 pub struct Watching(Arc<State>);
 
 impl View {
-    /// How the API server that serves this watch is asked.
-    pub fn asks(&self, asks: Asks) {
+    /// How it is found out what the API server knows that serves this watch.
+    pub fn probed_by(&self, probe: CacheProbe) {
         // Once.
-        let _ = self.state.asks.set(asks);
+        let _ = self.state.probe.set(probe);
     }
 
     /// The watches of these resources that the same client has open, where they can show what belongs to what this one shows.
@@ -65,8 +65,8 @@ impl Watching {
     /// Returns once its client's connection has taken all that was written before, or the watch has ended.
     pub async fn caught_up(&self) {
         let Self(state) = self;
-        if let Some(Asks(ask)) = state.asks.get() {
-            ask().await;
+        if let Some(CacheProbe(probe)) = state.probe.get() {
+            probe().await;
         }
         sleep(ON_ITS_WAY).await;
         loop {
@@ -87,7 +87,7 @@ mod tests {
 
     use super::*;
     use crate::views::{
-        Views,
+        Kind, Views,
         fixtures::{scope, watch},
     };
 
@@ -103,7 +103,7 @@ mod tests {
     async fn a_watch_has_caught_up_when_its_client_took_what_came_after_the_answer() {
         let views = Views::new();
         let (roots, children) = (watch(&views, of("things"), Some(5)), watch(&views, of("parts"), Some(5)));
-        children.asks(Asks::new(|| sleep(Duration::from_secs(1)).boxed()));
+        children.probed_by(CacheProbe::new(|| sleep(Duration::from_secs(1)).boxed()));
         let beside = roots.watches_beside(&[of("parts")]);
         let [child] = &beside[..] else { panic!("{beside:?}") };
         let mut caught_up = Box::pin(child.caught_up());
@@ -127,7 +127,7 @@ mod tests {
     fn beside_a_watch_are_those_that_the_same_client_has_on_the_same_namespace() {
         let views = Views::new();
         let of_scope = |resource, namespace| {
-            let view = views.open(scope(of(resource), namespace), crate::views::Kind::Watch(None)).ok();
+            let view = views.open(scope(of(resource), namespace), Kind::Watch(None)).ok();
             view.inspect(|view| drop(view.begun()))
         };
         let watched = [

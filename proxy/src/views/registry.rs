@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Asks, Kind, Leaving, Scope, interrupted::Interruption, succession::Gap};
+use super::{CacheProbe, Kind, Leaving, Scope, interrupted::Interruption, succession::Gap};
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {
@@ -102,8 +102,8 @@ pub(super) struct State {
     /// What the client calls itself, and what closes its connection.
     pub(super) client: OnceLock<(Box<str>, CancellationToken)>,
     pub(super) cut: CancellationToken,
-    /// How the API server that serves it is asked what it knows.
-    pub(super) asks: OnceLock<Asks>,
+    /// How it is found out what the API server knows that serves it.
+    pub(super) probe: OnceLock<CacheProbe>,
     /// Tells when the client took all that came, or the view has ended.
     pub(super) taken: Notify,
     /// It has ended.

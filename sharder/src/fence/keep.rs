@@ -102,7 +102,7 @@ struct Fence {
 struct Awaited {
     /// Until then, if nothing is refused meanwhile: who changes or deletes it goes on doing so.
     until: Instant,
-    longest: Instant,
+    refused_until: Instant,
     /// What was refused last.
     refusal: Option<String>,
 }
@@ -110,7 +110,7 @@ struct Awaited {
 impl Awaited {
     fn begin() -> Self {
         let now = Instant::now();
-        Self { until: now + PLACE_TIMEOUT, longest: now + REFUSED_TIMEOUT, refusal: None }
+        Self { until: now + PLACE_TIMEOUT, refused_until: now + REFUSED_TIMEOUT, refusal: None }
     }
 }
 
@@ -188,12 +188,12 @@ impl Fence {
             self.awaited = None;
             return None;
         }
-        let Awaited { until, longest, refusal } = self.awaited.get_or_insert_with(Awaited::begin);
+        let Awaited { until, refused_until, refusal } = self.awaited.get_or_insert_with(Awaited::begin);
         let rest = until.saturating_duration_since(Instant::now());
         if !rest.is_zero() {
             return Some(rest);
         }
-        let (name, refusal) = (&self.name, refusal.as_ref().filter(|_| until >= longest));
+        let (name, refusal) = (&self.name, refusal.as_ref().filter(|_| until >= refused_until));
         self.findings.refused.get_or_insert_with(|| match refusal {
             Some(why) => format!("the API server's fence: what it needs is refused again and again: {why}: mend that, {OR}"),
             None => format!("the API server's fence: another client changes or deletes its policy {name}, or the binding, again and again: find out which, {OR}"),
@@ -251,7 +251,7 @@ impl Fence {
             return;
         }
         let awaited = self.awaited.get_or_insert_with(Awaited::begin);
-        awaited.until = (Instant::now() + PLACE_TIMEOUT).min(awaited.longest);
+        awaited.until = (Instant::now() + PLACE_TIMEOUT).min(awaited.refused_until);
         awaited.refusal = Some(why.to_owned());
     }
 }

@@ -182,10 +182,10 @@ impl Cared {
             Ok(false) => return,
             Err(failed) => return self.left(target, judge, failed.why()),
         };
-        let begun = Instant::now();
+        let started = Instant::now();
         for pause in PAUSES {
             sleep(pause).await;
-            if begun.elapsed() > LAST_TRY_AFTER {
+            if started.elapsed() > LAST_TRY_AFTER {
                 break;
             }
             // Who works on its owner next finds it when it is to create it.

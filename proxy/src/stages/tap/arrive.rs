@@ -31,26 +31,26 @@ use crate::{
     body::{Body, BodyError, empty},
     budget::Budget,
     metrics::Metrics,
-    request::{Query, RequestInfo, Verb},
+    request::Query,
     stages::{
         Next, OwnRequests,
         admit::Admitted,
         narrow::with_query,
         own_requests,
-        resume::{collection, of_question},
+        resume::{collection, list_as_client},
     },
-    views::{Asks, Scope, View, Watching},
+    views::{CacheProbe, Scope, View, Watching},
 };
 
-/// The longest that an object waits.
-pub(super) const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long an object waits at most.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(3);
 /// So many bytes wait at most: then the API server is read no further.
 const MAX_HELD: usize = 256 << 10;
 /// The name that is asked for: no object has it.
 const NOTHING: &str = "metadata.name=-";
 /// Where it is asked for, in a watch of all namespaces: in one namespace it is looked up, and not searched for.
 const ANY_NAMESPACE: &str = "default";
-/// The longest answer that is read.
+/// How many bytes of an answer are read at most.
 const MAX_ANSWER: usize = 64 << 10;
 
 /// What of a watch waits for children.
@@ -84,10 +84,9 @@ pub(super) struct Piece {
 
 impl Arrivals {
     /// For a watch whose objects have children in the ring.
-    pub(super) fn of(request: &Request<Body>, metrics: &Metrics) -> Option<Self> {
+    pub(super) fn of(request: &Request<Body>, scope: &Scope, metrics: &Metrics) -> Option<Self> {
         let admitted = request.extensions().get::<Admitted>()?;
-        let resource = &request.extensions().get::<RequestInfo>()?.resource.as_ref()?.kind;
-        let children = admitted.policy.families.get(resource).filter(|children| !children.is_empty())?.clone();
+        let children = admitted.policy.families.get(&scope.resource).filter(|children| !children.is_empty())?.clone();
         Some(Self { children, metrics: metrics.clone(), held: VecDeque::new(), size: 0, end: None, batch: None })
     }
 
@@ -107,11 +106,8 @@ impl Arrivals {
         self.held.push_back(piece);
     }
 
-    /// The next that may pass; ready with none when nothing waits.
+    /// Ready with the first that waits, when it may pass.
     pub(super) fn poll_next(&mut self, view: &View, context: &mut Context<'_>) -> Poll<Option<Piece>> {
-        if self.held.is_empty() {
-            return Poll::Ready(None);
-        }
         let batch = self.batch.get_or_insert_with(|| {
             let arrives = self.held.iter().any(|piece| piece.arrives);
             let known = arrives.then(|| known(view, &self.children, &self.metrics));
@@ -120,7 +116,7 @@ impl Arrivals {
         if let Some(known) = &mut batch.known {
             ready!(known.poll_unpin(context));
         }
-        (batch.pieces, batch.known) = (batch.pieces - 1, None);
+        (batch.pieces, batch.known) = (batch.pieces.saturating_sub(1), None);
         self.batch.take_if(|batch| batch.pieces == 0);
         let piece = self.held.pop_front();
         self.size -= piece.as_ref().map_or(0, |piece| piece.bytes.len());
@@ -159,26 +155,22 @@ pub(super) struct Question {
 }
 
 impl Question {
-    /// None where nobody waits for what the watch shows: it is of no children.
+    /// None for a watch of what is no child in the ring: nothing waits for that.
     pub(super) fn of<S: Next>(request: &Request<Body>, scope: &Arc<Scope>, next: S) -> Option<Self> {
         let admitted = request.extensions().get::<Admitted>()?;
         admitted.policy.families.values().find(|children| children.contains(&scope.resource))?;
-        let info = request.extensions().get::<RequestInfo>()?.clone();
-        let mut asks = Request::new(());
-        *asks.headers_mut() = of_question(request.headers());
-        asks.extensions_mut().insert(RequestInfo { verb: Verb::List, upgrade: false, ..info });
-        asks.extensions_mut().insert(Budget::of(request.extensions()));
+        let mut list = list_as_client(request)?;
         // On the connections of watches.
-        asks.extensions_mut().insert(Watch);
-        Some(Self { send: own_requests(next), request: asks, scope: scope.clone() })
+        list.extensions_mut().insert(Watch);
+        Some(Self { send: own_requests(next), request: list, scope: scope.clone() })
     }
 
     /// Asked by the connection of the watch, where that is known.
-    pub(super) fn by(mut self, connection: Option<Connection>) -> Asks {
+    pub(super) fn by(mut self, connection: Option<Connection>) -> CacheProbe {
         if let Some(connection) = connection {
             self.request.extensions_mut().insert(connection);
         }
-        Asks::new(move || self.clone().ask().boxed())
+        CacheProbe::new(move || self.clone().ask().boxed())
     }
 
     async fn ask(self) {

@@ -74,7 +74,7 @@ impl http_body::Body for TappedBody {
             if self.watched.is_silent() {
                 self.body = None;
             }
-            let frame = match self.watched.ended_with() {
+            let frame = match self.watched.arrivals().and_then(|arrivals| arrivals.end.take()) {
                 Some(error) => error.map(Err),
                 None => {
                     let Some(body) = &mut self.body else { return Poll::Pending };
@@ -97,16 +97,14 @@ impl TappedBody {
 
     /// Takes what comes while something waits, as long as there is room.
     fn read_on(&mut self, context: &mut Context<'_>) {
-        while self.watched.may_read_on() {
+        while let Some(arrivals) = self.watched.arrivals().filter(|arrivals| arrivals.may_read_on()) {
             let Some(body) = &mut self.body else { return };
             let Poll::Ready(frame) = http_body::Body::poll_frame(Pin::new(body), context) else { return };
-            match frame {
-                Some(Ok(frame)) => {
-                    // It waits as well.
-                    let _ = frame.map_data(|piece| self.watched.take(piece));
-                }
-                Some(Err(error)) => self.watched.ends_with(Some(error)),
-                None => self.watched.ends_with(None),
+            match frame.transpose() {
+                // It waits as well.
+                Ok(Some(frame)) => drop(frame.map_data(|piece| self.watched.take(piece))),
+                Ok(None) => arrivals.end = Some(None),
+                Err(error) => arrivals.end = Some(Some(error)),
             }
         }
     }

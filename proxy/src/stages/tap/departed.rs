@@ -22,13 +22,13 @@ use crate::{
     budget::{Budget, Unread},
     frames::Deleted,
     request::{
-        Query, RequestInfo, Verb,
+        Query, RequestInfo,
         representation::{Encoding, Form, JSON, PROTOBUF},
     },
     stages::{
         Next,
         narrow::with_query,
-        resume::{collection, of_question, selected},
+        resume::{collection, list_as_client, selected},
     },
     views::Scope,
     wire::{self, AnyMetadata},
@@ -178,13 +178,10 @@ impl<S: Next> Pages<'_, S> {
 impl Looks {
     /// As the client that sends this watch, which is narrowed to the shard.
     pub(super) fn of(request: &Request<()>, scope: &Arc<Scope>, encoding: Option<Encoding>) -> Option<Self> {
-        let info = request.extensions().get::<RequestInfo>()?.clone();
+        let info = request.extensions().get::<RequestInfo>()?;
         let narrowed = Query::parse(request.uri().query().unwrap_or_default()).ok()?;
-        let query = selected(&info, &narrowed)?;
-        let mut asks = Request::new(());
-        *asks.headers_mut() = of_question(request.headers());
-        asks.extensions_mut().insert(RequestInfo { verb: Verb::List, upgrade: false, ..info });
-        asks.extensions_mut().insert(Budget::of(request.extensions()));
+        let query = selected(info, &narrowed)?;
+        let asks = list_as_client(request)?;
         let whole = encoding.filter(|_| Form::negotiated(request.headers()) == Form::Object);
         let in_part = || asks.headers()[header::ACCEPT].clone();
         let accept = whole.map_or_else(in_part, |whole| HeaderValue::from_static(whole.media_type()));

@@ -26,12 +26,12 @@ use crate::{
     budget::Budget,
     frames::Deleted,
     policy::ANSWER,
-    request::{Query, RequestInfo, Verb, representation::Encoding},
+    request::{Query, representation::Encoding},
     stages::{
         Next,
         admit::Admitted,
         narrow::with_query,
-        resume::{collection, of_question},
+        resume::{collection, list_as_client},
     },
     views::{Leaving, Missed, Scope},
     wire::{self, AnyMetadata},
@@ -55,12 +55,7 @@ impl Asks {
     /// As the client that sends this watch.
     pub(super) fn of(request: &Request<Body>, scope: &Scope) -> Option<Self> {
         let selector = request.extensions().get::<Admitted>()?.term.selector.clone();
-        let info = request.extensions().get::<RequestInfo>()?.clone();
-        let mut asks = Request::new(());
-        *asks.headers_mut() = of_question(request.headers());
-        asks.extensions_mut().insert(RequestInfo { verb: Verb::List, upgrade: false, ..info });
-        asks.extensions_mut().insert(Budget::of(request.extensions()));
-        Some(Self { request: asks, scope: scope.clone(), selector: selector.to_string() })
+        Some(Self { request: list_as_client(request)?, scope: scope.clone(), selector: selector.to_string() })
     }
 
     /// The events that the client has to be sent first, one after the other; `None` where the API server does not say.

@@ -26,7 +26,7 @@ use super::{
     missed::Asks,
 };
 use crate::{
-    body::{Body, BodyError},
+    body::Body,
     budget::{Budget, BudgetPermit, WindowPermit},
     frames::{self, Deleted, Event, Frames, Kind, Lets, Marker, Sieve},
     request::representation::{Encoding, Form},
@@ -353,6 +353,9 @@ impl Watched {
 
     /// Looks at a piece that passes; returns what of it the client gets now. The rest waits, or is none of the client's.
     pub(super) fn take(&mut self, piece: Bytes) -> Bytes {
+        if self.arrivals.is_none() {
+            return self.pass(piece);
+        }
         let begins = self.at_border();
         let bytes = self.pass(piece);
         // Before that its initial events are on their way: its client does not act on them yet.
@@ -391,21 +394,9 @@ impl Watched {
         })))
     }
 
-    /// Whether more is to be read while something waits.
-    pub(super) fn may_read_on(&self) -> bool {
-        self.arrivals.as_ref().is_some_and(|arrivals| arrivals.may_read_on())
-    }
-
-    /// Its bytes end so, behind what waits.
-    pub(super) fn ends_with(&mut self, error: Option<BodyError>) {
-        if let Some(arrivals) = &mut self.arrivals {
-            arrivals.end = Some(error);
-        }
-    }
-
-    /// How its bytes ended while something waited.
-    pub(super) fn ended_with(&mut self) -> Option<Option<BodyError>> {
-        self.arrivals.as_mut()?.end.take()
+    /// What waits, of one whose objects have children.
+    pub(super) fn arrivals(&mut self) -> Option<&mut Arrivals> {
+        self.arrivals.as_deref_mut()
     }
 
     /// Looks at a piece that passes; returns what of it the client gets.
