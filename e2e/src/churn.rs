@@ -16,7 +16,7 @@ const SHARDS: RangeInclusive<usize> = 2..=4;
 /// The longest pause between two changes: some meet the moves of the one before, some meet none.
 const PAUSE: Duration = Duration::from_secs(3);
 
-/// What happens to one shard: it joins, leaves, restarts or is killed.
+/// What happens to one shard: it joins, leaves in one of two ways, restarts or is killed.
 #[derive(Debug)]
 pub struct Change {
     /// What.
@@ -60,7 +60,8 @@ impl Churn {
     /// What happens next.
     pub fn next_change(&mut self) -> Change {
         loop {
-            let kind = [Kind::Join, Kind::Leave, Kind::Restart, Kind::Kill][self.random.random_range(0..4)];
+            let kinds = [Kind::Join, Kind::Leave, Kind::Retire, Kind::Restart, Kind::Kill];
+            let kind = kinds[self.random.random_range(0..kinds.len())];
             let too_soon = kind == Kind::Kill && self.killed.is_some_and(|killed| killed.elapsed() <= self.takeover);
             if too_soon || !self.members.may(kind) {
                 continue;
@@ -87,7 +88,7 @@ impl Members {
     pub(crate) fn may(&self, kind: Kind) -> bool {
         match kind {
             Kind::Join => self.running.len() < *self.bounds.end(),
-            Kind::Leave | Kind::Kill => self.running.len() > *self.bounds.start(),
+            Kind::Leave | Kind::Retire | Kind::Kill => self.running.len() > *self.bounds.start(),
             _ => true,
         }
     }
@@ -102,10 +103,10 @@ impl Members {
         }
         let index = random.random_range(0..self.running.len());
         let name = self.running[index].clone();
-        if matches!(kind, Kind::Leave | Kind::Kill) {
+        if matches!(kind, Kind::Leave | Kind::Retire | Kind::Kill) {
             self.running.remove(index);
         }
-        if kind == Kind::Leave {
+        if matches!(kind, Kind::Leave | Kind::Retire) {
             self.left.push(name.clone());
         }
         name
@@ -118,6 +119,7 @@ impl Change {
         match self.kind {
             Kind::Join => system.add_shard(&self.shard).await,
             Kind::Leave => system.remove_shard(&self.shard).await,
+            Kind::Retire => system.retire_shard(&self.shard).await.map(drop),
             Kind::Restart => system.restart_shard(&self.shard).await,
             _ => system.kill_shard(&self.shard).await,
         }

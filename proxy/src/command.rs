@@ -1,4 +1,4 @@
-//! What the program is started for: to be the proxy, or to ask one that runs how it is.
+//! What the program is started for: to be the proxy, or to ask one that runs how it is, or to leave.
 
 use std::{ffi::OsString, net::SocketAddr, time::Duration};
 
@@ -10,6 +10,9 @@ use ringside_runtime::{
 };
 
 use crate::config::{Config, Options};
+
+/// How long the proxy may take to answer beyond what it was given.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Parser)]
 #[command(name = "ringside-proxy", version, about = "Narrows a Kubernetes controller to its shard of a ring.")]
@@ -29,6 +32,13 @@ enum Other {
         /// How long to wait for the answer: less than the probe's timeoutSeconds, or the kubelet hides the reason.
         #[arg(long, default_value = "900ms")]
         timeout: String,
+    },
+    /// Has the proxy of this pod give its objects to other replicas, for a preStop hook: ends with 0 when none is left, or with 1
+    /// and the reason when time is over or no other takes them.
+    Leave {
+        /// How long that may take: less than the pod's terminationGracePeriodSeconds by what the controller takes to end.
+        #[arg(long, default_value = "20s")]
+        within: String,
     },
 }
 
@@ -51,6 +61,15 @@ pub enum Command {
     Run(Box<Config>),
     /// Ask it.
     Probe(Probe),
+    /// Have it leave.
+    Leave(Leave),
+}
+
+/// A request to the proxy that runs beside, to give its objects away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leave {
+    address: SocketAddr,
+    within: Duration,
 }
 
 /// A question to the proxy that runs beside.
@@ -91,25 +110,21 @@ impl Command {
         Ok(match command {
             None => Self::Run(Box::new(Config::check(options, hostname)?)),
             Some(Other::Probe { which, timeout }) => Self::Probe(Probe::check(which, &timeout, &options.admin_listen)?),
+            Some(Other::Leave { within }) => Self::Leave(Leave::check(&within, &options.admin_listen)?),
         })
     }
 }
 
 impl Probe {
     fn check(which: Which, timeout: &str, admin_listen: &str) -> Result<Self, Faults> {
-        let mut faults = Faults::new();
-        let within = faults.check("--timeout", parse_duration(timeout));
-        let address = faults.check("--admin-listen", fixed_address(admin_listen));
-        faults.finish()?;
+        let (address, within) = beside(admin_listen, ("--timeout", timeout))?;
         let which = match which {
             Which::Started => admin::Probe::Started,
             Which::Ready => admin::Probe::Ready,
             Which::Live => admin::Probe::Live,
             Which::Controller => admin::Probe::Controller,
         };
-        // Whatever is missing was noted as a fault.
-        let (within, address) = within.zip(address).ok_or_else(Faults::new)?;
-        Ok(Self { which, address: reached_at(address), within })
+        Ok(Self { which, address, within })
     }
 
     /// Asks. In this thread alone: a kubelet starts it every few seconds, in the proxy's own limits.
@@ -120,6 +135,34 @@ impl Probe {
     pub async fn run(self) -> Result<(), ProbeError> {
         probe::ask(self.address, self.which, self.within).await
     }
+}
+
+impl Leave {
+    fn check(within: &str, admin_listen: &str) -> Result<Self, Faults> {
+        let (address, within) = beside(admin_listen, ("--within", within))?;
+        Ok(Self { address, within })
+    }
+
+    /// Asks, and waits until all objects are handed over.
+    ///
+    /// # Errors
+    /// When some are left, or the proxy can't be asked.
+    #[tokio::main(flavor = "current_thread")]
+    pub async fn run(self) -> Result<(), ProbeError> {
+        let path = format!("/leave/{}", self.within.as_secs());
+        probe::post(self.address, &path, self.within + ANSWERS_WITHIN).await
+    }
+}
+
+/// Where the proxy that runs beside is asked, and how long.
+fn beside(admin_listen: &str, (option, time): (&str, &str)) -> Result<(SocketAddr, Duration), Faults> {
+    let mut faults = Faults::new();
+    let time = faults.check(option, parse_duration(time));
+    let address = faults.check("--admin-listen", fixed_address(admin_listen));
+    faults.finish()?;
+    // Whatever is missing was noted as a fault.
+    let (address, time) = address.zip(time).ok_or_else(Faults::new)?;
+    Ok((reached_at(address), time))
 }
 
 fn fixed_address(text: &str) -> Result<SocketAddr, String> {
@@ -140,7 +183,7 @@ mod tests {
         let arguments = std::iter::once("ringside-proxy").chain(arguments.iter().copied()).map(OsString::from);
         match Command::parse(arguments, None)? {
             Command::Probe(probe) => Ok(probe),
-            Command::Run(_) => unreachable!("a probe was asked for"),
+            Command::Run(_) | Command::Leave(_) => unreachable!("a probe was asked for"),
         }
     }
 
@@ -156,6 +199,20 @@ mod tests {
         assert_eq!(probe(&["probe", "started"]).unwrap().which, admin::Probe::Started);
         // What a kubelet waits by default is a second.
         assert!(probe(&["probe", "live"]).unwrap().within < Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_hook_asks_where_the_proxy_listens_and_names_its_time() {
+        let leave = |arguments: &[&str]| {
+            let arguments = ["ringside-proxy", "leave"].iter().chain(arguments).map(OsString::from);
+            Command::parse(arguments, None)
+        };
+        let address = "127.0.0.1:6444".parse().unwrap();
+        let within = Duration::from_secs;
+        assert!(matches!(leave(&[]), Ok(Command::Leave(it)) if it == Leave { address, within: within(20) }));
+        assert!(matches!(leave(&["--within=4m"]), Ok(Command::Leave(it)) if it.within == within(240)));
+        let text = leave(&["--within=soon"]).unwrap_err().to_string();
+        assert!(text.contains("--within: "), "{text}");
     }
 
     #[test]

@@ -299,7 +299,7 @@ mod tests {
         let arguments = std::iter::once("ringside-proxy").chain(arguments.iter().copied()).map(OsString::from);
         match Command::parse(arguments, None)? {
             Command::Run(config) => Ok(*config),
-            Command::Probe(_) => unreachable!("not asked for"),
+            Command::Probe(_) | Command::Leave(_) => unreachable!("not asked for"),
         }
     }
 

@@ -50,6 +50,8 @@ pub enum State {
     Unknown,
     /// It works.
     Working,
+    /// It works, and ends when the shard has given its objects away.
+    Leaving,
     /// It does not work.
     Absent {
         /// Since when.
@@ -93,8 +95,15 @@ impl Controller {
         match *self.state.borrow() {
             State::Unknown => None,
             State::Working => Some(controller::Controller::Working.as_str()),
+            State::Leaving => Some(controller::Controller::Leaving.as_str()),
             State::Absent { .. } => Some(controller::Controller::Absent.as_str()),
         }
+    }
+
+    /// The shard leaves: from now on the Lease says so, whatever is seen of the controller.
+    pub(crate) fn leave(&self) {
+        self.check.pass();
+        self.state.send_replace(State::Leaving);
     }
 
     /// Tells when the state changes.
@@ -122,6 +131,9 @@ impl Controller {
                 (mains, seen_since) = (known, Instant::now());
             }
             let (before, now) = (*self.state.borrow(), Instant::now());
+            if before == State::Leaving {
+                return pending().await;
+            }
             let is_here = |it: &&GroupResource| self.views.here_until(it, self.lease_duration) > Some(now);
             let missing: Vec<_> = mains.iter().flatten().filter(|it| !is_here(it)).collect();
             let waiting = self.waits.waiting(2 * self.lease_duration);
@@ -192,10 +204,11 @@ impl Controller {
                 }
                 None => format!("no objects for the shard; no view of: {resources}"),
             }),
-            State::Unknown | State::Working => self.check.pass(),
+            State::Unknown | State::Working | State::Leaving => self.check.pass(),
         }
-        if state != before {
-            self.state.send_replace(state);
+        // It may have been told meanwhile that the shard leaves.
+        let is_told = |now: &mut State| *now == before && std::mem::replace(now, state) != state;
+        if self.state.send_if_modified(is_told) {
             let waits_for = waiting.map(tracing::field::display);
             tracing::info!(?state, resources, waits_for, "state of the controller changed: resources have no view");
         }

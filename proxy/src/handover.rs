@@ -35,6 +35,8 @@ mod tell;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+pub(crate) use drain::Drained;
 pub use drains::Drains;
 use followed::Followed;
 use tell::Teller;

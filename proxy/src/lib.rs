@@ -3,7 +3,7 @@
 //! A request comes in by [`serve`], passes the [`stages`] from top to bottom, and leaves by [`upstream`]. Beside
 //! that way: [`membership`] holds the shard Lease and with it the gate that requests pass, [`policy`] follows the
 //! ring, [`handover`] lets go of drained objects, and reads from [`views`] what the controller can still see. [`controller`]
-//! judges by them whether it works.
+//! judges by them whether it works, and [`leave`] gives the shard's objects away before it ends.
 
 use std::{
     net::SocketAddr,
@@ -37,6 +37,7 @@ pub mod frames;
 pub mod gap;
 pub mod handover;
 pub mod labels;
+mod leave;
 pub mod membership;
 pub mod metadata;
 pub mod metrics;
@@ -134,6 +135,8 @@ pub async fn run_with(
         shared((access.token, access.restarted, gaps, kept, locks_check), (of_elections, &clock), &knowledge, &config);
     let (drains, tenure) = (handover::Drains::new(), Arc::new(OnceLock::new()));
     let controller = controller(&config, &shared, access.restarted, &health);
+    let leave = leave::Leave::new();
+    let routes = leave.routes();
     let registry =
         Arc::new(shared.metrics.registry(&config.ring, live(&shared, (&drains, &controller), &tenure, &clock)));
     let server = server(listener, access.tls, &shared);
@@ -155,6 +158,7 @@ pub async fn run_with(
         knowledge: knowledge.subscribe(),
         drains,
         controller,
+        leave,
         shared: shared.clone(),
     };
     let ring_check = health.check("ring", Probe::Ready);
@@ -166,10 +170,7 @@ pub async fn run_with(
     let (fence, folder) = (shared.fence.clone(), config.access_dir.clone());
     let (stack, until, after) = (stages::stack(&shared, upstream), shutdown.clone(), served.clone());
     tasks.spawn("the server", server.run(stack, until).map_ok(move |()| after.trigger()));
-    tasks.spawn(
-        "the admin server",
-        admin::serve(admin_listener, (health, registry), admin::Router::new(), served.clone()),
-    );
+    tasks.spawn("the admin server", admin::serve(admin_listener, (health, registry), routes, served.clone()));
     tasks.spawn("following the ring", policy::follow(client, of_ring, knowing, ring_check, served.clone()));
     tasks.spawn("following the credentials", api_server.follow(served.clone()));
     tasks.spawn("the shard", shard.run(served));

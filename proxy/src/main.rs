@@ -1,4 +1,4 @@
-//! `ringside-proxy`: parse, and run or ask.
+//! `ringside-proxy`: parse, and run, ask or leave.
 
 use std::{fmt::Display, process::ExitCode};
 
@@ -8,8 +8,9 @@ fn main() -> ExitCode {
     let hostname = std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned());
     match Command::parse(std::env::args_os(), hostname) {
         Ok(Command::Run(config)) => ended("ringside-proxy: ", serve(*config)),
-        // The whole output is shown by `kubectl describe pod`, behind words of its own.
+        // The output of a probe or hook that fails is shown by `kubectl describe pod`, behind words of its own.
         Ok(Command::Probe(probe)) => ended("", probe.run()),
+        Ok(Command::Leave(leave)) => ended("", leave.run()),
         Err(CommandError::Usage(usage)) => usage.exit(),
         Err(CommandError::Faults(faults)) => ended("ringside-proxy: ", Err(faults)),
     }

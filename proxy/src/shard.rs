@@ -13,6 +13,7 @@ use crate::{
     config::Config,
     controller::Controller,
     handover::{Drains, Handover},
+    leave::{Leave, Remaining},
     membership::{self, identity},
     policy::Knowledge,
     stages::Shared,
@@ -38,6 +39,8 @@ pub(crate) struct Shard {
     pub(crate) knowledge: watch::Receiver<Knowledge>,
     pub(crate) drains: Drains,
     pub(crate) controller: Controller,
+    /// Whether the shard is to give its objects away.
+    pub(crate) leave: Leave,
     /// What requests pass.
     pub(crate) shared: Shared,
 }
@@ -104,6 +107,11 @@ impl Shard {
     /// Lets go of objects and keeps the locks of the controller's elections while the Lease is held: without it they are not
     /// ours.
     async fn hand_over(&self, handover: &Handover) {
+        let remaining = Remaining {
+            client: self.client.clone(),
+            selector: handover.labels.naming(&handover.shard),
+            knowledge: self.knowledge.clone(),
+        };
         loop {
             let Ok(term) = self.shared.gate.pass(crate::stages::admit::ADMIT_TIMEOUT).await else { continue };
             let handover = handover.during(&term);
@@ -112,6 +120,7 @@ impl Shard {
                 _ = term.over() => self.shared.lost(&term),
                 () = handover.run(self.client.clone(), self.knowledge.clone()) => {}
                 never = self.shared.hold.keep(&self.shared.locks) => match never {},
+                never = self.leave.give_away(&self.controller, &self.drains, || remaining.is_any()) => match never {},
                 never = self.controller.judge(term.began, self.knowledge.clone()) => match never {},
             }
         }

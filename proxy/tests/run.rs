@@ -61,7 +61,7 @@ fn config(folder: &TempDir, listen: SocketAddr, admin: SocketAddr, more: &[&str]
     arguments.extend(more.iter().map(|it| (*it).to_owned()));
     match Command::parse(arguments.into_iter().map(OsString::from), Some("host".to_owned())).unwrap() {
         Command::Run(config) => *config,
-        Command::Probe(_) => unreachable!("not asked for"),
+        Command::Probe(_) | Command::Leave(_) => unreachable!("not asked for"),
     }
 }
 

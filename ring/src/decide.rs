@@ -181,7 +181,7 @@ impl View {
     }
 
     /// The shard that gets an object of which these children can't be written, where it was to go `to` another: the first that
-    /// has one of them, is there, and has a working controller. Where there is none, the children stay behind.
+    /// has one of them, is there, and keeps what it has. Where there is none, the children stay behind.
     pub fn receiver_beside(&self, to: ShardId, children: impl IntoIterator<Item = Holder>) -> ShardId {
         let mut children = children.into_iter();
         let can_have = |holder| match holder {
@@ -191,7 +191,8 @@ impl View {
         children.find_map(can_have).unwrap_or(to)
     }
 
-    /// Whether what a shard has is to go elsewhere, as its controller does not work ([`Members::is_relieved`]).
+    /// Whether what a shard has is to go elsewhere, as its controller does not work or is about to end
+    /// ([`Members::is_relieved`]).
     pub fn is_relieved(&self, shard: ShardId) -> bool {
         self.is(shard, |shard| shard.is_relieved)
     }
@@ -204,11 +205,11 @@ impl View {
     /// The shard that objects with this key settle at, from wherever they are; none while some stay elsewhere.
     ///
     /// No object leaves its shard for one whose Lease has expired: that one may be gone. Nor for one whose controller is
-    /// absent. And none leaves while Pods are being replaced, or for a shard that comes and goes: it would move again. In a paused
+    /// absent or about to end. And none leaves while Pods are being replaced, or for a shard that comes and goes: it would move again. In a paused
     /// ring none leaves at all.
     pub fn settles_at(&self, key: u64) -> Option<ShardId> {
         let home = self.home(key)?;
-        let is_open = |shard: &Standing| shard.may_receive && !shard.is_absent && !shard.is_unstable;
+        let is_open = |shard: &Standing| shard.may_receive && !shard.gives_away && !shard.is_unstable;
         (!self.is_paused && !self.is_rolling && self.is(home, is_open)).then_some(home)
     }
 
@@ -252,7 +253,7 @@ pub fn decide(object: &Object, family: Family, view: &View) -> Action {
 
 /// A drain has until its deadline, also when the object belongs to the same shard again meanwhile.
 ///
-/// Children that are apart are brought to the object first, unless its shard has no working controller: then all move on.
+/// Children that are apart are brought to the object first, unless its shard gives it away: then all move on.
 fn place(object: &Object, family: Family, view: &View) -> Action {
     let Object { key, holder, drain, .. } = *object;
     match (holder, drain) {
@@ -278,7 +279,7 @@ fn place(object: &Object, family: Family, view: &View) -> Action {
 /// worked on again. The write tests the drain's value, as the acknowledgement does: one of them wins. Exceptions:
 /// - The fence stands around the shard: the move is forced, and nothing is taken back.
 /// - A child is with another shard, by a move that was forced while the fence stood: its owner would be apart from it.
-/// - The shard has no working controller, and others have: it would not work on the object, and be asked for it again at once.
+/// - The shard gives its objects away, and others have a working controller: it would be asked for the object again at once.
 /// - The object leaves the ring ([`withdraw`]): no shard is to work on it.
 fn overdue(shard: ShardId, family: Family, view: &View) -> Action {
     if family.is_apart || view.is_relieved(shard) { Action::Overdue } else { Action::TakeBack }
@@ -286,7 +287,7 @@ fn overdue(shard: ShardId, family: Family, view: &View) -> Action {
 
 /// What becomes of an object that `shard` has and that would be given `to` another, or the same, if it had none.
 ///
-/// What a shard without a working controller has goes to one that works, at any time.
+/// What a shard has whose controller does not work, or is about to end, goes to one that works, at any time.
 fn compare(shard: ShardId, to: ShardId, key: u64, view: &View) -> Action {
     if shard == to {
         Action::Keep

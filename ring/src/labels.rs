@@ -90,6 +90,11 @@ impl RingLabels {
         format!("{}={shard},{}", self.shard, self.drain)
     }
 
+    /// The selector of the objects that name `shard`, drained or not.
+    pub fn naming(&self, shard: &ShardName) -> String {
+        format!("{}={shard}", self.shard)
+    }
+
     /// What the labels of an object say about its owner.
     pub fn ownership<'a>(&self, labels: Option<&'a BTreeMap<String, String>>) -> Ownership<'a> {
         let get = |key: &String| labels.and_then(|labels| labels.get(key)).map(String::as_str);

@@ -39,13 +39,13 @@ pub(crate) struct Standing {
     pub(crate) may_receive: bool,
     /// [`Members::is_relieved`].
     pub(crate) is_relieved: bool,
-    /// [`Members::is_absent`].
-    pub(crate) is_absent: bool,
+    /// [`Members::gives_away`].
+    pub(crate) gives_away: bool,
     /// Among [`Members::unstable`].
     pub(crate) is_unstable: bool,
 }
 
-/// Whether the controller is absent, the Lease has expired, and the shard is about to be replaced.
+/// Whether the shard gives its objects away, its Lease has expired, and it is about to be replaced.
 type Reluctance = [bool; 3];
 
 /// What is to be known of all shards to judge one.
@@ -54,8 +54,9 @@ struct Summary {
     all_zero: bool,
     /// The least among the shards that count.
     least_reluctance: Option<Reluctance>,
-    /// Whether the controllers of enough ready shards work.
-    enough_work: bool,
+    /// How many of those that count are ready, with a working controller, and how many count.
+    working: usize,
+    counting: usize,
 }
 
 /// Whether a shard of this weight is to have objects.
@@ -142,13 +143,14 @@ impl Members {
         self.receives(shard, &self.summary())
     }
 
-    /// Whether objects may leave their shards for a shard: one that may receive, and whose controller works.
+    /// Whether objects may leave their shards for a shard: one that may receive, and that keeps what it gets.
     pub fn may_take_over(&self, shard: &str) -> bool {
-        !self.is_absent(shard) && self.may_receive(shard)
+        !self.gives_away(shard) && self.may_receive(shard)
     }
 
-    /// Whether a shard's objects are to go elsewhere: its controller is absent, and those of enough ready shards work. That is
-    /// half of the shards, and one at least: where all began anew, the first would be given the objects of all.
+    /// Whether a shard's objects are to go elsewhere: it gives them away, and the controllers of enough ready shards work. For one
+    /// that ends that is one of them. For one whose controller is absent it is half of the shards, and one at least: where all began
+    /// anew, the first would be given the objects of all.
     pub fn is_relieved(&self, shard: &str) -> bool {
         self.relieves(shard, &self.summary())
     }
@@ -160,15 +162,15 @@ impl Members {
             is_member: self.shards.contains_key(shard),
             may_receive: self.receives(shard.as_str(), &all),
             is_relieved: self.relieves(shard.as_str(), &all),
-            is_absent: self.is_absent(shard.as_str()),
+            gives_away: self.gives_away(shard.as_str()),
             is_unstable: self.unstable.contains(shard),
         };
         shards.into_iter().map(standing).collect()
     }
 
-    /// Whether the controller of a shard is absent.
-    pub fn is_absent(&self, shard: &str) -> bool {
-        self.shards.get(shard).is_some_and(|member| member.controller == Controller::Absent)
+    /// Whether a shard is to get nothing, and gives away what it has: its controller is absent, or about to end.
+    pub fn gives_away(&self, shard: &str) -> bool {
+        self.shards.get(shard).is_some_and(|member| member.controller != Controller::Working)
     }
 
     fn receives(&self, shard: &str, all: &Summary) -> bool {
@@ -177,21 +179,24 @@ impl Members {
     }
 
     fn relieves(&self, shard: &str, all: &Summary) -> bool {
-        self.is_available(shard) && self.is_absent(shard) && all.enough_work
+        let member = self.shards.get(shard).filter(|member| member.state.is_available());
+        member.is_some_and(|member| match member.controller {
+            Controller::Working => false,
+            Controller::Leaving => all.working > 0,
+            Controller::Absent => all.working >= (all.counting / 2).max(1),
+        })
     }
 
     /// What is to be known of all shards to judge one.
     fn summary(&self) -> Summary {
         let all_zero = self.weighted().all(|(_, weight)| weight == Weight::ZERO);
-        let mut all = Summary { all_zero, least_reluctance: None, enough_work: false };
-        let (mut counting, mut working) = (0_usize, 0);
+        let mut all = Summary { all_zero, least_reluctance: None, working: 0, counting: 0 };
         for (shard, _) in self.weighted().filter(|(_, weight)| counts(all_zero, *weight)) {
             let reluctance = self.reluctance(shard.as_str());
             all.least_reluctance = all.least_reluctance.into_iter().chain(reluctance).min();
-            counting += 1;
-            working += usize::from(matches!(reluctance, Some([false, false, _])));
+            all.counting += 1;
+            all.working += usize::from(matches!(reluctance, Some([false, false, _])));
         }
-        all.enough_work = working >= (counting / 2).max(1);
         all
     }
 
@@ -205,8 +210,9 @@ impl Members {
     /// Why not to give an object to an available shard: the most important first.
     fn reluctance(&self, shard: &str) -> Option<Reluctance> {
         let (shard, Member { state, controller, .. }) = self.shards.get_key_value(shard)?;
-        let (absent, late) = (*controller == Controller::Absent, *state != ShardState::Ready);
-        (state.is_available() && !self.shared.contains(shard)).then(|| [absent, late, self.outgoing.contains(shard)])
+        let (gives_away, late) = (*controller != Controller::Working, *state != ShardState::Ready);
+        (state.is_available() && !self.shared.contains(shard))
+            .then(|| [gives_away, late, self.outgoing.contains(shard)])
     }
 
     /// All shards with their states, sorted by name.
@@ -261,7 +267,7 @@ pub(crate) mod tests {
     /// Any members of a ring, of up to five shards.
     pub(crate) fn any_members() -> impl Strategy<Value = Members> {
         let weight = select(vec!["0", "0.5", "1", "1"]).prop_map(|weight| weight.parse().expect("a weight"));
-        let controller = select(vec![Controller::Working, Controller::Absent]);
+        let controller = select(vec![Controller::Working, Controller::Leaving, Controller::Absent]);
         // Most shards are ready, or little else would be seen.
         let states = [&ShardState::ALL[..], &[ShardState::Ready; 4]].concat();
         let member = (select(states), weight, controller);
@@ -286,16 +292,21 @@ pub(crate) mod tests {
             let counting = || members.weighted().filter(|(_, weight)| all_zero || *weight > Weight::ZERO);
             let least = counting().filter_map(|(shard, _)| members.reluctance(shard.as_str())).min();
             let works = |shard: &str| matches!(members.reluctance(shard), Some([false, false, _]));
-            let enough = counting().filter(|(shard, _)| works(shard.as_str())).count() >= (counting().count() / 2).max(1);
+            let working = counting().filter(|(shard, _)| works(shard.as_str())).count();
+            let enough = |controller| match controller {
+                Controller::Working => false,
+                Controller::Leaving => working > 0,
+                Controller::Absent => working > 0 && working >= counting().count() / 2,
+            };
             let standings = members.standings(members.shards.keys());
-            for (shard, standing) in members.shards.keys().zip(standings) {
+            for ((shard, member), standing) in members.shards.iter().zip(standings) {
                 let counts = counting().any(|(counting, _)| counting == shard);
                 let shard = shard.as_str();
                 let expected = Standing {
                     is_member: true,
                     may_receive: least.is_some() && members.reluctance(shard) == least && counts,
-                    is_relieved: members.is_available(shard) && members.is_absent(shard) && enough,
-                    is_absent: members.is_absent(shard),
+                    is_relieved: members.is_available(shard) && enough(member.controller),
+                    gives_away: members.gives_away(shard),
                     is_unstable: members.unstable.contains(shard),
                 };
                 prop_assert_eq!(standing, expected);
@@ -406,6 +417,24 @@ pub(crate) mod tests {
         assert!(!none.may_take_over("a"), "nothing moves to where nobody works");
         let late = of(&[("a", Ready, Absent), ("b", Expired, Working)]);
         assert_eq!((all(&late), relieved(&late)), (vec!["b".to_owned()], vec![]), "b may be gone");
+    }
+
+    #[test]
+    fn who_ends_gives_away_what_it_has_while_another_works() {
+        let of = |controllers: &[Controller]| -> Members {
+            let member = |controller| Member { state: ShardState::Ready, weight: Weight::ONE, controller };
+            let named =
+                |(number, it): (usize, &Controller)| (format!("s{number}").parse().expect("valid"), member(*it));
+            controllers.iter().enumerate().map(named).collect()
+        };
+        use Controller::{Leaving, Working};
+        // Scaled down to one: that gets all of them anyway.
+        let most = of(&[Working, Leaving, Leaving, Leaving, Leaving]);
+        assert!(most.is_relieved("s1") && most.is_relieved("s4") && !most.is_relieved("s0"));
+        assert!(most.may_take_over("s0") && !most.may_receive("s1"));
+        let all = of(&[Leaving, Leaving]);
+        assert!(!all.is_relieved("s0") && !all.may_take_over("s1"), "to whom");
+        assert!(all.may_receive("s1"), "rather than to nobody");
     }
 
     /// As after a crash of all: the first that is back could not work on the objects of all.

@@ -1,4 +1,4 @@
-//! Asks an [admin server](crate::admin): as an exec probe of a kubelet, or to wait until a program is ready.
+//! Asks an [admin server](crate::admin): as a kubelet's exec probe or hook, or to wait until a program is ready.
 
 use std::{
     io,
@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, StatusCode, header};
+use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::{body::Bytes, client::conn::http1};
 use hyper_util::rt::TokioIo;
@@ -52,8 +52,20 @@ pub enum ProbeError {
 /// # Errors
 /// When it does not, or does not say so within that time.
 pub async fn ask(address: SocketAddr, probe: Probe, within: Duration) -> Result<(), ProbeError> {
-    let late = |_| ProbeError::TimedOut { address, within };
-    let (status, text) = timeout(within, get(address, probe.path())).await.map_err(late)??;
+    let (status, text) = request(address, Method::GET, probe.path(), within).await?;
+    done(address, status, &text)
+}
+
+/// Has the admin server at `address` do something.
+///
+/// # Errors
+/// When it does not do it, or does not say so within that time.
+pub async fn post(address: SocketAddr, path: &str, within: Duration) -> Result<(), ProbeError> {
+    let (status, text) = request(address, Method::POST, path, within).await?;
+    done(address, status, &text)
+}
+
+fn done(address: SocketAddr, status: StatusCode, text: &str) -> Result<(), ProbeError> {
     match status {
         StatusCode::OK => Ok(()),
         StatusCode::SERVICE_UNAVAILABLE => Err(ProbeError::Failing(text.trim_end().to_owned())),
@@ -61,7 +73,17 @@ pub async fn ask(address: SocketAddr, probe: Probe, within: Duration) -> Result<
     }
 }
 
-async fn get(address: SocketAddr, path: &str) -> Result<(StatusCode, String), ProbeError> {
+async fn request(
+    address: SocketAddr,
+    method: Method,
+    path: &str,
+    within: Duration,
+) -> Result<(StatusCode, String), ProbeError> {
+    let answer = timeout(within, exchange(address, method, path)).await;
+    answer.unwrap_or(Err(ProbeError::TimedOut { address, within }))
+}
+
+async fn exchange(address: SocketAddr, method: Method, path: &str) -> Result<(StatusCode, String), ProbeError> {
     let unreachable = |source| ProbeError::Unreachable { address, source };
     let foreign = |error: &dyn std::error::Error| ProbeError::Foreign { address, what: causes(error) };
     // What was to listen on `[::]` may do so on IPv4 alone.
@@ -69,7 +91,11 @@ async fn get(address: SocketAddr, path: &str) -> Result<(StatusCode, String), Pr
     let addresses: Vec<_> = [address].into_iter().chain(by_ipv4).collect();
     let stream = TcpStream::connect(&*addresses).await.map_err(unreachable)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| foreign(&error))?;
-    let request = Request::get(path).header(header::HOST, address.to_string()).body(Empty::<Bytes>::new());
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::HOST, address.to_string())
+        .body(Empty::<Bytes>::new());
     let request = request.map_err(|error| foreign(&error))?;
     // Moves the sender in: the connection ends when that is dropped.
     let exchange = async move {

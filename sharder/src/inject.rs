@@ -1,6 +1,7 @@
 //! Adds the proxy to the pod template of a workload, and takes it off again. Everything else in the object stays as it is.
 //!
-//! `container` makes the proxy's container, `environment` leads the controller to it, `before` remembers on the template
+//! `container` makes the proxy's container, `environment` leads the controller to it, `hooks` has a pod that ends hand its objects
+//! over first, `before` remembers on the template
 //! what was there, so that [`uninject`] gives back what parses equal. All of it works on JSON, so fields that this version
 //! doesn't know stay too.
 
@@ -11,6 +12,7 @@ use serde_json::{Map, Value, json};
 mod before;
 mod container;
 mod environment;
+mod hooks;
 mod options;
 mod others;
 mod parts;
@@ -222,6 +224,7 @@ fn add(kind: Kind, template: &mut Object, injection: &Injection) -> Result<Injec
     let on_node = spec.get("hostNetwork") == Some(&Value::Bool(true));
     let default = if on_node { Ports::on_node(&injection.ring) } else { Ports::DEFAULT };
     let ports = injection.ports.unwrap_or(default);
+    let seconds = hooks::seconds(spec);
 
     let volumes = items(spec, "volumes").to_vec();
     for (name, container) in containers_of(spec)? {
@@ -247,6 +250,10 @@ fn add(kind: Kind, template: &mut Object, injection: &Injection) -> Result<Injec
         }
         injected.changes.push(Change::Added(format!("{name}: {FOLDER} and {TOKEN_FOLDER}")));
         environment::lead((&name, container), ports.listen, &mut before, &mut injected)?;
+        // A kubelet asks from outside of the pod.
+        if injection.metrics && seconds.is_some() {
+            hooks::add((&name, container), ports.admin, &mut before, &mut injected)?;
+        }
     }
 
     let volumes = before.list(spec, "volumes", "volumes")?;
@@ -331,6 +338,7 @@ fn take_off(template: &mut Object) -> Result<Vec<Change>, Refusal> {
             before.mount_again(&name, container);
             before.tidy(container, "volumeMounts", &format!("{name}/volumeMounts"));
             changes.extend(environment::lead_back((&name, container), &before));
+            hooks::take_off(&name, container, &before);
         }
     }
     Ok(changes)

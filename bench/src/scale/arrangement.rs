@@ -154,10 +154,13 @@ impl Running {
         Ok(())
     }
 
-    /// Ends the oldest in order.
+    /// Ends the oldest in order, as a Pod with the hooks of `ringside inject` ends.
     pub(super) async fn remove_oldest(&mut self) -> anyhow::Result<()> {
         let oldest = self.oldest()?;
-        Ok(self.system.remove_shard(&oldest).await?)
+        if let Some(why) = self.system.retire_shard(&oldest).await? {
+            say(format_args!("{oldest}: {why}"));
+        }
+        Ok(())
     }
 
     /// Kills the oldest.

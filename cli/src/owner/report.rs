@@ -118,6 +118,7 @@ impl Seen {
             Some(owner) if owner.controller == Controller::Absent => {
                 format!("{}, controller does not work", owner.state)
             }
+            Some(owner) if owner.controller == Controller::Leaving => format!("{}, its Pod ends", owner.state),
             Some(owner) => owner.state.to_string(),
             None => "it has no Lease".to_owned(),
         });

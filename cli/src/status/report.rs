@@ -10,7 +10,7 @@ use ringside_ring::{
     lease::ShardState,
 };
 use ringside_sharder::doing::Doing;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::rings::{Replica, members, objects_of, replicas};
 
@@ -94,7 +94,8 @@ pub(super) struct ReplicaReport {
     pub(super) name: String,
     pub(super) namespace: String,
     pub(super) state: &'static str,
-    pub(super) controller_works: bool,
+    #[serde(serialize_with = "as_said")]
+    pub(super) controller: Controller,
     pub(super) weight: String,
     pub(super) drained: bool,
     pub(super) objects: Option<i64>,
@@ -178,6 +179,11 @@ fn problem(condition: &Condition, now: Timestamp) -> Problem {
     Problem { fault: FAULTS.contains(&&*type_), condition: type_, reason, message, seconds }
 }
 
+/// As it stands on the Lease.
+fn as_said<S: Serializer>(controller: &Controller, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(controller.as_str())
+}
+
 fn of_replica(
     replica: &Replica,
     members: &Members,
@@ -188,7 +194,7 @@ fn of_replica(
         name: replica.name.to_string(),
         namespace: replica.namespace.clone(),
         state: replica.state.as_str(),
-        controller_works: replica.controller == Controller::Working,
+        controller: replica.controller,
         weight: replica.weight.to_string(),
         drained: replica.drained,
         objects,

@@ -1,6 +1,6 @@
 //! The status of rings as tables.
 
-use ringside_ring::cluster_ring::Fence;
+use ringside_ring::{Controller, cluster_ring::Fence};
 
 use super::{
     moves,
@@ -23,7 +23,11 @@ pub(super) fn table(report: &Report) -> String {
         let mut table =
             Table::new(["REPLICA", "STATE", "WEIGHT", "OBJECTS", "SHARE", "MOVING OUT", "VERSION", "SAFE TO DELETE"]);
         for it in replicas {
-            let state = if it.controller_works { it.state.to_owned() } else { format!("{}, idle", it.state) };
+            let state = match it.controller {
+                Controller::Working => it.state.to_owned(),
+                Controller::Leaving => format!("{}, leaving", it.state),
+                Controller::Absent => format!("{}, idle", it.state),
+            };
             let weight = if it.drained { "drained" } else { &it.weight };
             table.row([
                 it.name.clone(),
@@ -99,7 +103,7 @@ mod tests {
             name: "website-controller-7d9f4c8b6d-k2x8q".into(),
             namespace: "default".into(),
             state: "ready",
-            controller_works: false,
+            controller: Controller::Absent,
             weight: "0".into(),
             drained: true,
             objects: Some(141),

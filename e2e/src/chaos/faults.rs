@@ -54,7 +54,7 @@ pub(super) async fn end(run: &mut Run, fault: &Fault, before: usize) -> Result<u
 pub(super) async fn happen(run: &mut Run, fault: &Fault) -> Result<usize> {
     let shard = fault.shard.clone().unwrap_or_default();
     match fault.kind {
-        kind @ (Kind::Join | Kind::Leave | Kind::Restart | Kind::Kill) => {
+        kind @ (Kind::Join | Kind::Leave | Kind::Retire | Kind::Restart | Kind::Kill) => {
             Change { kind, shard }.carry_out(&mut run.system).await?;
             Ok(1)
         }

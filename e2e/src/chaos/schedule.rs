@@ -18,8 +18,10 @@ const OBJECTS_AT_ONCE: usize = 10;
 pub enum Kind {
     /// A shard is new, or comes back.
     Join,
-    /// A shard ends in order, and its Pod goes.
+    /// A shard ends in order, and its Pod goes. What it has is taken over.
     Leave,
+    /// A shard hands over what it has, ends in order, and its Pod goes.
+    Retire,
     /// A shard ends in order, and begins again in the same Pod.
     Restart,
     /// Proxy and controller of a shard are killed at once, and do not come back.
@@ -201,6 +203,7 @@ impl Planner<'_> {
         let shard = match kind {
             Kind::Join
             | Kind::Leave
+            | Kind::Retire
             | Kind::Restart
             | Kind::Kill
             | Kind::Pause
@@ -321,7 +324,7 @@ mod tests {
                 assert!(!killed.contains(&shard), "seed {seed}: {shard} comes back");
                 match kind {
                     Kind::Join => drop(running.insert(shard)),
-                    Kind::Leave => drop(running.remove(&shard)),
+                    Kind::Leave | Kind::Retire => drop(running.remove(&shard)),
                     Kind::Kill => drop((running.remove(&shard), killed.insert(shard))),
                     _ => {}
                 }

@@ -1,10 +1,13 @@
 //! A shard: a Pod with a proxy and an operator that knows of nothing.
 
 use std::{
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
+
+use ringside_runtime::probe::{self, ProbeError};
 
 use super::{Base, Ended, SystemError, WayIn, operator, until_ready};
 use crate::{
@@ -16,6 +19,10 @@ use crate::{
     shard_identity::ShardIdentity,
     toolchain::{Environment, Operator},
 };
+
+/// What `ringside inject` gives the hooks of a Pod that says nothing of its time, and within which the proxy answers beyond it.
+const HOOKS: Duration = Duration::from_secs(20);
+const ANSWERS: Duration = Duration::from_secs(5);
 
 /// A running shard.
 #[derive(Debug)]
@@ -113,6 +120,16 @@ impl Shard {
     pub(super) fn check(&self) -> Result<(), SystemError> {
         self.proxy.process.check_running()?;
         Ok(self.operator.check_running()?)
+    }
+
+    /// What a kubelet does before it ends the containers: the hooks.
+    ///
+    /// # Errors
+    /// When not all objects were handed over, which changes nothing of what comes next.
+    pub(super) async fn hand_over(&self) -> Result<(), ProbeError> {
+        let (address, limit) = ((Ipv4Addr::LOCALHOST, self.admin_port()).into(), HOOKS + ANSWERS);
+        let leave = format!("/leave/{}", HOOKS.as_secs());
+        probe::post(address, &leave, limit).await
     }
 
     /// Ends it gracefully and deletes the Pod.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Context as _;
+use ringside_runtime::probe::ProbeError;
 
 use super::{Lone, Shard, System, SystemError};
 use crate::{
@@ -55,6 +56,14 @@ impl System {
             Ok(shard) => shard.stop(&self.base).await,
             Err(_) => take(&mut self.shards, name, Shard::name)?.stop(&self.base).await,
         }
+    }
+
+    /// Ends a shard in the same way, after the hooks that `ringside inject` gives a Pod: its objects are handed over first.
+    /// Returns why some were left, where that is so.
+    pub async fn retire_shard(&mut self, name: &str) -> Result<Option<ProbeError>, SystemError> {
+        let handed_over = self.shard(name)?.hand_over().await;
+        self.remove_shard(name).await?;
+        Ok(handed_over.err())
     }
 
     /// Ends a shard in the same way and starts it again, as the same Pod.

@@ -18,6 +18,7 @@ pub(crate) fn group() -> Group {
         case!(shards_join_leave_return_and_restart)
             .costs("what the demo shows, and `promises` behind the API server's fence"),
         case!(an_object_in_work_is_handed_over_only_when_it_is_done),
+        case!(who_ends_hands_over_what_it_has_first),
     ];
     Group::new("sharing", cases.into_iter().map(Case::works).collect())
 }
@@ -83,6 +84,22 @@ async fn an_object_in_work_is_handed_over_only_when_it_is_done() {
     // A drained object is not worked on until its grace has passed, which begins anew with each write to it.
     system.until_balanced(DEADLINE).await.unwrap();
     finish(&system, updates).await;
+}
+
+/// As in a roll-out: what the replica has moves while its controller works. Nothing is taken over.
+async fn who_ends_hands_over_what_it_has_first() {
+    let mut system = shared(4, Duration::from_secs(1), &workload(0)).await;
+    let had = system.monitor().picture().owned["shard-1"];
+    let updates = workload(7).start_updates(&system.control_plane().client());
+    let left = system.retire_shard("shard-1").await.unwrap();
+    assert!(left.is_none(), "{left:?}");
+    system.until_balanced(DEADLINE).await.unwrap();
+    let report = finish(&system, updates).await;
+    let taken_over = report.times_without_owner(Cause::Released);
+    assert!(taken_over.is_empty(), "waited for the end of their replica: {taken_over:?}");
+    let writes = system.judge_writes().await.unwrap();
+    assert_eq!(writes.handovers.len(), had, "each moved once");
+    assert!(writes.is_clean(), "{writes:#?}");
 }
 
 /// One system: after each change the verdict is on all of them so far.

@@ -23,28 +23,28 @@ const LAST_RETRY: Duration = Duration::from_secs(10);
 
 /// An object that this shard is asked to let go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Drained {
+pub(crate) struct Drained {
     /// Its resource.
-    pub(super) resource: GroupResource,
+    pub(crate) resource: GroupResource,
     /// Its namespace, if the resource has them.
-    pub(super) namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
     /// Its name.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Its uid.
-    pub(super) uid: String,
+    pub(crate) uid: String,
     /// Its kind.
-    pub(super) kind: String,
+    pub(crate) kind: String,
     /// The drain label's value, unique to the move.
-    pub(super) drain: String,
+    pub(crate) drain: String,
     /// Its labels when it was first seen drained.
-    pub(super) labels: BTreeMap<String, String>,
+    pub(crate) labels: BTreeMap<String, String>,
     /// The resourceVersion at which it was first seen drained.
     ///
     /// The write that drained it has this one or a lower one, so a watch that is past this is past that.
     /// A later write to the object needs no waiting: it changes nothing about what the watches show.
-    pub(super) version: ResourceVersion,
+    pub(crate) version: ResourceVersion,
     /// Whether it is the very write that drained it. Not so when it was drained before our watch began.
-    pub(super) is_exact: bool,
+    pub(crate) is_exact: bool,
 }
 
 impl Drained {

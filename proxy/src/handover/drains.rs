@@ -76,7 +76,7 @@ pub(super) struct Report {
 
 /// One drain in the register, until this is dropped.
 #[derive(Debug)]
-pub(super) struct UnderWay {
+pub(crate) struct UnderWay {
     drains: Drains,
     id: u64,
 }
@@ -97,7 +97,7 @@ impl Drains {
         self.0.lock().deadline
     }
 
-    pub(super) fn begin(&self, object: Arc<Drained>, now: Instant) -> UnderWay {
+    pub(crate) fn begin(&self, object: Arc<Drained>, now: Instant) -> UnderWay {
         let mut register = self.0.lock();
         register.next_id += 1;
         let id = register.next_id;
@@ -113,6 +113,11 @@ impl Drains {
             // The sender is `self`.
             let _ = changes.changed().await;
         }
+    }
+
+    /// How many have begun so far.
+    pub fn begun(&self) -> u64 {
+        self.0.lock().next_id
     }
 
     /// How many there are, and the age of the oldest.

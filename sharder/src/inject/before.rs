@@ -36,7 +36,12 @@ impl Before {
         value.as_array_mut().ok_or_else(|| Refusal::Malformed(place.to_owned()))
     }
 
-    fn map<'a>(&mut self, object: &'a mut Object, key: &str, place: &str) -> Result<&'a mut Object, Refusal> {
+    pub(super) fn map<'a>(
+        &mut self,
+        object: &'a mut Object,
+        key: &str,
+        place: &str,
+    ) -> Result<&'a mut Object, Refusal> {
         let value = self.filled(object, key, place, || Value::Object(Object::new()));
         value.as_object_mut().ok_or_else(|| Refusal::Malformed(place.to_owned()))
     }

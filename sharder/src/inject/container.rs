@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{CONTAINER, FOLDER, Injection, Object, Ports, Sidecar, VOLUME, token};
+use super::{CONTAINER, FOLDER, Injection, Object, Ports, Sidecar, VOLUME, hooks, token};
 
 /// How long a probe waits for its answer, and for its process to start as well.
 const PROBE_TIMEOUT: [u8; 2] = [4, 5];
@@ -43,6 +43,9 @@ pub(super) fn proxy(injection: &Injection, ports: Ports, (on_node, spec): (bool,
     });
     if let Some(resources) = injection.resources.of_container(spec.get("resources").is_some_and(|it| !it.is_null())) {
         container["resources"] = resources;
+    }
+    if let Some(seconds) = hooks::seconds(spec).filter(|_| *metrics) {
+        container["lifecycle"] = hooks::of_proxy(seconds);
     }
     if !open.is_empty() {
         container["ports"] = open.into();

@@ -1,6 +1,11 @@
 #![allow(clippy::unwrap_used)]
 
-use proptest::{collection::vec, option, prelude::*, sample::subsequence};
+use proptest::{
+    collection::vec,
+    option,
+    prelude::*,
+    sample::{select, subsequence},
+};
 
 use super::*;
 
@@ -110,6 +115,29 @@ fn host_network_gets_ports_of_its_own_that_the_scheduler_sees() {
     let named = injected(&object, &Injection { ports, metrics: false, ..injection() });
     assert_eq!(env(&named, "KUBERNETES_SERVICE_PORT"), "7001");
     assert_eq!(spec(&named)["initContainers"][0]["env"][1]["value"], "127.0.0.1:7002");
+}
+
+/// A kubelet ends each container after its own hook. It asks a controller's from outside of the pod.
+#[test]
+fn a_pod_that_ends_hands_over_first_in_the_time_that_it_has() {
+    let hooks = |spec: Value, injection: &Injection| {
+        let made = injected(&deployment(&spec), injection);
+        let of = |list: &str| self::spec(&made)[list][0]["lifecycle"]["preStop"].clone();
+        (of("initContainers")["exec"]["command"][2].clone(), of("containers"))
+    };
+    let left = json!({"httpGet": {"path": "/left", "port": 6444}});
+    let with = |period: u64| json!({"terminationGracePeriodSeconds": period, "containers": [{"name": "manager"}]});
+    assert_eq!(hooks(with(30), &injection()), ("--within=20s".into(), left.clone()));
+    assert_eq!(hooks(with(300), &injection()), ("--within=290s".into(), left));
+    assert_eq!(hooks(with(10), &injection()), (Value::Null, Value::Null), "no time is left");
+    let inside = Injection { metrics: false, ..injection() };
+    assert_eq!(hooks(with(30), &inside), (Value::Null, Value::Null));
+
+    let own = json!({"exec": {"command": ["/drain"]}});
+    let mut object = one(json!({"lifecycle": {"preStop": own}}));
+    let notes = inject(&mut object, &injection()).unwrap().notes;
+    assert!(notes.len() == 1 && notes[0].starts_with("manager: keeps its own preStop hook"), "{notes:?}");
+    assert_eq!(spec(&object)["containers"][0]["lifecycle"]["preStop"], own);
 }
 
 #[test]
@@ -333,12 +361,25 @@ fn mounted() -> impl Strategy<Value = Value> {
     subsequence(mounts.to_vec(), 1..=mounts.len()).prop_map(Value::from)
 }
 
+/// Hooks, of which one may be the one that is added.
+fn hooks() -> impl Strategy<Value = Value> {
+    let hooks = [
+        json!({"preStop": null}),
+        json!({"preStop": {}}),
+        json!({"preStop": {"sleep": {"seconds": 3}}}),
+        json!({"postStart": {"exec": {"command": ["true"]}}}),
+    ];
+    select(hooks.to_vec())
+}
+
 prop_compose! {
     fn container(name: &'static str)(
         env in sparse(variables()),
         mounts in sparse(mounted()),
+        hooks in option::of(prop_oneof![hooks(), Just(Value::Null), Just(json!({}))]),
     ) -> Value {
         let mut container = json!({"name": name, "image": "i"});
+        hooks.into_iter().for_each(|hooks| container["lifecycle"] = hooks);
         env.into_iter().for_each(|env| container["env"] = env);
         mounts.into_iter().for_each(|mounts| container["volumeMounts"] = mounts);
         container
@@ -353,6 +394,7 @@ prop_compose! {
         annotations in option::of(prop_oneof![Just(Value::Null), Just(json!({})), Just(json!({"a": "b"}))]),
         metadata in option::of(prop_oneof![Just(Value::Null), Just(json!({})), Just(json!({"labels": {"a": "b"}}))]),
         on_node in option::of(any::<bool>()),
+        period in option::of(0..60_u8),
     ) -> Value {
         let mut spec = json!({"containers": [manager]});
         other.into_iter().for_each(|other| spec["containers"].as_array_mut().unwrap().push(other));
@@ -366,6 +408,7 @@ prop_compose! {
             }
         }
         on_node.into_iter().for_each(|on_node| spec["hostNetwork"] = on_node.into());
+        period.into_iter().for_each(|period| spec["terminationGracePeriodSeconds"] = period.into());
         let mut template = json!({"spec": spec});
         metadata.into_iter().for_each(|metadata| template["metadata"] = metadata);
         annotations.into_iter().for_each(|annotations| template["metadata"]["annotations"] = annotations);

@@ -78,7 +78,7 @@ pub(super) fn next_step(
             Step::Drain { to }
         }
         Ownership { shard: Some(shard), .. } if shard == home.as_str() => Step::Keep,
-        Ownership { .. } if *home != to || members.are_replaced() || members.is_absent(to.as_str()) => Step::Keep,
+        Ownership { .. } if *home != to || members.are_replaced() || members.gives_away(to.as_str()) => Step::Keep,
         Ownership { .. } if members.unstable().contains(home) => Step::Keep,
         Ownership { .. } => Step::Drain { to },
     }

@@ -53,8 +53,8 @@ impl Book {
         };
         let names = self.names();
         for (_, observed) in names.counting() {
-            let controller = if observed.absent.is_some() { Controller::Absent } else { Controller::Working };
-            let member = Member { state: observed.state(now, since), weight: observed.weight(), controller };
+            let (state, weight) = (observed.state(now, since), observed.weight());
+            let member = Member { state, weight, controller: Controller::of(&observed.lease) };
             count(&observed.ring, &observed.shard, member);
         }
         for (ring, shard, weight) in self.vanished.iter() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use ringside_ring::{
-    Moment, ResourceVersion, RingName, ShardName, Weight,
+    Controller, Moment, ResourceVersion, RingName, ShardName, Weight,
     labels::{LEASE_ADMITTED, LEASE_GROUP, LEASE_INSTANCE, LEASE_RING_GENERATION, LEASE_STATE},
     lease::{Judgement, LeaseFacts, LeaseOwner, ShardState, annotation, duration_fault, group, judge},
     weight::InvalidWeight,
@@ -115,12 +115,12 @@ pub(super) fn is_older(this: &Lease, that: &Lease) -> bool {
 pub(super) type Facts<'a> =
     (&'a RingName, &'a LeaseFacts, LeaseOwner, &'a Result<Weight, InvalidWeight>, Option<String>, Told<'a>);
 
-/// The instance, what it was told, its group, what it has read of what it was told, and whether its controller is absent.
-type Told<'a> = ([Option<&'a str>; 4], [bool; 2], bool);
+/// The instance, what it was told, its group, what it has read of what it was told, and whether its controller works.
+type Told<'a> = ([Option<&'a str>; 4], [bool; 2], Controller);
 
 pub(super) fn facts_of(observed: &Observed) -> Facts<'_> {
     let Observed { ring, facts, owner, weight, lease, .. } = observed;
     let told = [LEASE_INSTANCE, LEASE_ADMITTED, LEASE_RING_GENERATION, LEASE_GROUP].map(|mark| annotation(lease, mark));
     let has_read = [LEASE_ADMITTED, LEASE_RING_GENERATION].map(|mark| observed.has_read(mark));
-    (ring, facts, *owner, weight, duration_fault(lease), (told, has_read, observed.absent.is_some()))
+    (ring, facts, *owner, weight, duration_fault(lease), (told, has_read, Controller::of(lease)))
 }

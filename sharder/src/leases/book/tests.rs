@@ -93,28 +93,29 @@ pub(crate) fn saying(mut lease: Lease, controller: &str) -> Lease {
 }
 
 #[test]
-fn an_absent_controller_is_told_and_dated_from_when_it_was_first_seen() {
+fn a_controller_that_is_absent_or_ends_is_told_and_absence_dated_from_when_it_was_first_seen() {
     let held = |version| lease("a", "a", 0, version);
     let mut book = book([held(1)], at(0));
     let since = |book: &Book| book.iter().next().unwrap().1.absent.map(|(since, _)| since);
-    let is_absent = |book: &Book| {
+    let gives_away = |book: &Book| {
         let rings = book.members(at(0), Moment::default()).unwrap();
-        rings[&"example".parse::<RingName>().unwrap()].is_absent("a")
+        rings[&"example".parse::<RingName>().unwrap()].gives_away("a")
     };
-    assert_eq!((since(&book), is_absent(&book)), (None, false));
+    assert_eq!((since(&book), gives_away(&book)), (None, false));
     for (second, controller, change, wanted) in [
         (2, "absent", Change::Membership, Some(at(2))),
         (3, "absent", Change::Nothing, Some(at(2))),
         (4, "working", Change::Membership, None),
-        (5, "absent", Change::Membership, Some(at(5))),
+        (5, "leaving", Change::Membership, None),
+        (6, "absent", Change::Membership, Some(at(6))),
     ] {
         let renewed = labelled(saying(lease("a", "a", second, u64::from(second)), controller), "ready");
         assert_eq!(book.apply(Event::Apply(renewed), at(second.into())), change, "{second}");
-        assert_eq!((since(&book), is_absent(&book)), (wanted, wanted.is_some()), "{second}");
+        assert_eq!((since(&book), gives_away(&book)), (wanted, controller != "working"), "{second}");
     }
-    let again = labelled(saying(lease("a", "a", 5, 5), "absent"), "ready");
+    let again = labelled(saying(lease("a", "a", 6, 6), "absent"), "ready");
     list(&mut book, [again], at(9));
-    assert_eq!(since(&book), Some(at(5)), "a list is no news");
+    assert_eq!(since(&book), Some(at(6)), "a list is no news");
 }
 
 fn state(book: &Book, shard: &str, now: u64) -> Option<ShardState> {

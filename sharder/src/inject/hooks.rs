@@ -1,0 +1,63 @@
+//! The hooks by which a pod that ends hands its objects over before its controller does.
+//!
+//! The proxy's own has it give its objects away, and the controller's waits for that. A kubelet runs both at once, and ends a
+//! container after its own.
+
+use serde_json::{Value, json};
+
+use super::{Injected, Object, Refusal, before::Before};
+
+/// The seconds that a pod has to end, where it says nothing.
+const DEFAULT_PERIOD: u64 = 30;
+/// Those of them that remain for what comes after the hooks: the controller's end, and the proxy's.
+const FOR_THE_END: u64 = 10;
+/// Where the controller's hook asks. By it the hook is known as ours.
+const LEFT: &str = "/left";
+
+/// The seconds that a pod with this spec has for its hooks; none where there is no time for them.
+pub(super) fn seconds(spec: &Object) -> Option<u64> {
+    let period = spec.get("terminationGracePeriodSeconds").and_then(Value::as_u64).unwrap_or(DEFAULT_PERIOD);
+    period.checked_sub(FOR_THE_END).filter(|seconds| *seconds > 0)
+}
+
+/// The proxy's.
+pub(super) fn of_proxy(seconds: u64) -> Value {
+    json!({"preStop": {"exec": {"command": ["/ringside-proxy", "leave", format!("--within={seconds}s")]}}})
+}
+
+/// Gives a container the controller's, which a kubelet asks at the pod's own address. One that has a hook keeps that.
+pub(super) fn add(
+    (name, container): (&str, &mut Object),
+    admin: u16,
+    before: &mut Before,
+    injected: &mut Injected,
+) -> Result<(), Refusal> {
+    let place = place(name);
+    let is_there = |hook: &Value| hook.as_object().is_none_or(|hook| !hook.is_empty());
+    let own = container.get("lifecycle").and_then(|all| all.get("preStop")).filter(|hook| !hook.is_null());
+    if own.is_some_and(is_there) {
+        let note = "keeps its own preStop hook: in a roll-out it may end before its objects have another replica";
+        injected.notes.push(format!("{name}: {note}"));
+        return Ok(());
+    }
+    let lifecycle = before.map(container, "lifecycle", &place)?;
+    let hook = before.map(lifecycle, "preStop", &format!("{place}/preStop"))?;
+    hook.insert("httpGet".to_owned(), json!({"path": LEFT, "port": admin}));
+    Ok(())
+}
+
+/// Takes the controller's off again.
+pub(super) fn take_off(name: &str, container: &mut Object, before: &Before) {
+    let place = place(name);
+    let Some(lifecycle) = container.get_mut("lifecycle").and_then(Value::as_object_mut) else { return };
+    let Some(hook) = lifecycle.get_mut("preStop").and_then(Value::as_object_mut) else { return };
+    if hook.get("httpGet").is_some_and(|get| get["path"] == LEFT) {
+        hook.remove("httpGet");
+        before.tidy(lifecycle, "preStop", &format!("{place}/preStop"));
+        before.tidy(container, "lifecycle", &place);
+    }
+}
+
+fn place(name: &str) -> String {
+    format!("{name}/lifecycle")
+}
