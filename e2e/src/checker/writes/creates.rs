@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use k8s_openapi::jiff::SignedDuration;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::{Change, LONGEST_CHAIN, Landed, Verdict, Write, Writes, history::History, history::Version};
 
@@ -55,7 +55,9 @@ impl Writes {
     /// Whether what was in the way belonged to an owner that was gone by then. The garbage collector takes it a moment later,
     /// and whoever makes another owner of that name waits for it, sharded or not.
     fn is_left_over(&self, refused: &Write) -> bool {
-        self.named(refused).any(|history| self.owner_was_gone(history, refused))
+        // It may have come, or gone, while the other was under way.
+        let times = [refused.received, refused.answered];
+        self.named(refused).any(|history| times.iter().any(|at| self.owner_was_gone(history, *at, refused)))
     }
 
     /// Whether it was to be made for an owner that was gone by then, as its controller did not know yet, and what was in the way
@@ -70,10 +72,10 @@ impl Writes {
         self.named(refused).any(|history| history.was_made_since(refused.received - SEES_ITS_OWN, refused))
     }
 
-    fn owner_was_gone(&self, child: &History, refused: &Write) -> bool {
+    fn owner_was_gone(&self, child: &History, at: Timestamp, refused: &Write) -> bool {
         let mut top = None;
         for _ in 0..LONGEST_CHAIN {
-            let above = top.unwrap_or(child).controller_at(refused.received);
+            let above = top.unwrap_or(child).controller_at(at);
             let Some(above) = above.and_then(|uid| self.objects.get(uid)) else { break };
             top = Some(above);
         }

@@ -344,6 +344,8 @@ fn a_second_create_that_no_move_has_to_do_with_is_counted_apart() {
         // What an owner that is gone has left is in nobody's way.
         ("90 sharder deletes sites o, 91 b refused maps c<o".to_owned(), 0, 0, 1),
         ("90 sharder deletes sites o, 89 b refused maps c<o".to_owned(), 1, 0, 0),
+        ("90 sharder deletes sites o, 91-93 a creates maps n<o, 92-94 b refused maps n<o2".to_owned(), 0, 0, 1),
+        ("95 sharder deletes sites o, 91-93 a creates maps n<o, 92-94 b refused maps n<o2".to_owned(), 1, 0, 0),
         (format!("{adopted}, 92 b refused maps c<o"), 0, 0, 1),
         // It is the other's, which is there.
         (format!("{adopted}, 94 b refused maps c<o2"), 1, 0, 0),
