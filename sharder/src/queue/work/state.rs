@@ -185,7 +185,7 @@ impl State {
         let (key, priority) = order.find_map(|priority| {
             let is_ready = |key: &Slot| self.keys.get(key) == Some(&Entry::Ready(priority));
             let class = &mut self.classes[priority as usize];
-            Some((std::iter::from_fn(|| class.pop_front()).find(is_ready)?, priority))
+            Some((std::iter::from_fn(|| take(class, priority)).find(is_ready)?, priority))
         })?;
         self.picks = self.picks.wrapping_add(1);
         self.keys.insert(key, Entry::Running(None));
@@ -222,6 +222,15 @@ impl State {
     pub(super) fn tick_after(&self, delay: Duration) -> Tick {
         let later = (self.start.elapsed() + delay).as_micros().div_ceil(STEP.as_micros());
         Tick::try_from(later).unwrap_or(Tick::MAX)
+    }
+}
+
+/// Takes the one that has waited for the longest. Of moves any: two shards may be asked for all that they have, and none of them is to
+/// wait for the other.
+fn take(class: &mut VecDeque<Slot>, priority: Priority) -> Option<Slot> {
+    match priority {
+        Priority::Rebalance if !class.is_empty() => class.swap_remove_front(rand::random_range(0..class.len())),
+        _ => class.pop_front(),
     }
 }
 

@@ -162,6 +162,21 @@ async fn each_class_has_an_eighth_and_the_first_has_the_rest() {
     }
 }
 
+/// As where two Pods end at once, one a moment after the other.
+#[tokio::test(start_paused = true)]
+async fn of_many_moves_the_first_named_do_not_hold_up_the_rest() {
+    let queue = Queue::default();
+    (0..1_000).for_each(|key| queue.add(Slot(key), Priority::Rebalance));
+    let mut picked = Vec::new();
+    for _ in 0..1_000 {
+        picked.push(queue.next().await);
+    }
+    // One in 10^60 runs takes none of them.
+    assert!(picked[..200].iter().any(|work| work.key().0 >= 500), "the last half waits for the first");
+    let all: HashSet<_> = picked.iter().map(|work| work.key().0).collect();
+    assert_eq!(all.len(), 1_000, "each comes once");
+}
+
 #[tokio::test(start_paused = true)]
 async fn timers_that_nothing_waits_for_take_no_room() {
     let (queue, key) = (Queue::default(), Slot(1));
