@@ -2,12 +2,17 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
+use http::Request;
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use ringside_runtime::config::parse_duration;
+use ringside_runtime::{
+    config::parse_duration,
+    explain::{code, explain},
+};
+use serde::de::DeserializeOwned;
 
 use crate::output::Format;
 
@@ -69,7 +74,30 @@ pub struct Cluster {
     pub server: String,
 }
 
+/// Asks the admin server of a Pod at this port, by way of the API server.
+///
+/// # Errors
+/// When it can't be asked.
+pub async fn ask_pod<T: DeserializeOwned>(
+    client: &Client,
+    (namespace, pod): (&str, &str),
+    port: u16,
+    path: &str,
+) -> anyhow::Result<T> {
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy{path}");
+    let request = Request::get(path).body(Vec::new())?;
+    client.request(request).await.map_err(|error| match code(&error) {
+        Some(403) => anyhow!("{}: it takes the right to get pods/proxy in namespace '{namespace}'", explain(&error)),
+        _ => anyhow!("can't ask Pod '{namespace}/{pod}': {}", explain(&error)),
+    })
+}
+
 impl Cluster {
+    /// Namespace and name of a Pod that is named as `drain` and `kubectl` do it, with or without `pod/` before.
+    pub fn pod<'a>(&'a self, named: &'a str) -> (&'a str, &'a str) {
+        self.split(named.strip_prefix("pod/").unwrap_or(named))
+    }
+
     /// Splits `NAMESPACE/NAME`; a name alone is in the namespace of the context.
     #[must_use]
     pub fn split<'a>(&'a self, named: &'a str) -> (&'a str, &'a str) {

@@ -93,7 +93,7 @@ pub async fn undrain(global: &Global, Undrain { pod }: &Undrain) -> anyhow::Resu
 
 /// Reads the Lease of a replica.
 async fn read(cluster: &Cluster, pod: &str) -> anyhow::Result<Lease> {
-    let (namespace, name) = cluster.split(pod.strip_prefix("pod/").unwrap_or(pod));
+    let (namespace, name) = cluster.pod(pod);
     let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), namespace);
     leases.get(name).await.map_err(|error| match code(&error) {
         Some(404) => anyhow::anyhow!("no replica {namespace}/{name}: `ringside status RING` lists those of a ring"),

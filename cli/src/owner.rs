@@ -1,4 +1,4 @@
-//! The command `owner`: which replica works on an object, since when, why, and what a move waits for.
+//! The command `owner`: which replica works on an object, since when, why, and what a move waits for; or what a proxy does.
 
 use std::{collections::BTreeSet, num::NonZeroU32};
 
@@ -33,6 +33,7 @@ use crate::{
     rings,
 };
 
+mod proxy;
 mod report;
 mod text;
 
@@ -45,9 +46,14 @@ const MAX_DEPTH: usize = 8;
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
     /// The resource, as `kubectl` names it: `websites`, or `websites.web.example.com`.
-    resource: String,
+    #[arg(required_unless_present = "proxy")]
+    resource: Option<String>,
     /// The object, as NAME or NAMESPACE/NAME.
-    object: String,
+    #[arg(required_unless_present = "proxy")]
+    object: Option<String>,
+    /// In place of an object: what the proxy of this replica is doing now, its Pod as NAME or NAMESPACE/NAME.
+    #[arg(long, value_name = "POD", conflicts_with_all = ["resource", "object", "ring"])]
+    proxy: Option<String>,
     /// The ring, where several have the resource.
     #[arg(long)]
     ring: Option<RingName>,
@@ -61,9 +67,16 @@ pub struct Arguments {
 /// # Errors
 /// When the object or its ring can't be read.
 pub async fn run(global: &Global, arguments: Arguments) -> anyhow::Result<Said> {
-    let Arguments { resource, object, ring, tokens_per_shard } = arguments;
+    let Arguments { resource, object, proxy, ring, tokens_per_shard } = arguments;
     let cluster = global.connect().await?;
     let client = &cluster.client;
+    if let Some(pod) = proxy {
+        let doing = proxy::ask(client, cluster.pod(&pod)).await?;
+        let text = render(global.output, &doing, proxy::screen)?;
+        return Ok(if doing.lease_lost.is_none() { Said::good(text) } else { Said::unhealthy(text) });
+    }
+    // clap asks for both where no proxy is named.
+    let (resource, object) = (resource.unwrap_or_default(), object.unwrap_or_default());
     let rings = match &ring {
         Some(name) => vec![rings::read(client, name).await?],
         None => rings::read_all(client).await?.into_values().flatten().collect(),

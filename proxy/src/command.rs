@@ -1,6 +1,6 @@
 //! What the program is started for: to be the proxy, or to ask one that runs how it is, or to leave.
 
-use std::{ffi::OsString, net::SocketAddr, time::Duration};
+use std::{ffi::OsString, fs, io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 use ringside_runtime::{
@@ -66,10 +66,29 @@ pub enum Command {
 }
 
 /// A request to the proxy that runs beside, to give its objects away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leave {
     address: SocketAddr,
     within: Duration,
+    /// Where the token is.
+    access_dir: PathBuf,
+}
+
+/// Why not all objects are handed over.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaveError {
+    /// The token can't be read.
+    #[error("can't read the token in {folder}: {source}; is this the proxy's --access-dir?")]
+    Token {
+        /// The access folder.
+        folder: PathBuf,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// The proxy says why, or can't be asked.
+    #[error(transparent)]
+    Proxy(#[from] ProbeError),
 }
 
 /// A question to the proxy that runs beside.
@@ -110,7 +129,7 @@ impl Command {
         Ok(match command {
             None => Self::Run(Box::new(Config::check(options, hostname)?)),
             Some(Other::Probe { which, timeout }) => Self::Probe(Probe::check(which, &timeout, &options.admin_listen)?),
-            Some(Other::Leave { within }) => Self::Leave(Leave::check(&within, &options.admin_listen)?),
+            Some(Other::Leave { within }) => Self::Leave(Leave::check(&within, options)?),
         })
     }
 }
@@ -138,9 +157,9 @@ impl Probe {
 }
 
 impl Leave {
-    fn check(within: &str, admin_listen: &str) -> Result<Self, Faults> {
-        let (address, within) = beside(admin_listen, ("--within", within))?;
-        Ok(Self { address, within })
+    fn check(within: &str, Options { admin_listen, access_dir, .. }: Options) -> Result<Self, Faults> {
+        let (address, within) = beside(&admin_listen, ("--within", within))?;
+        Ok(Self { address, within, access_dir })
     }
 
     /// Asks, and waits until all objects are handed over.
@@ -148,9 +167,10 @@ impl Leave {
     /// # Errors
     /// When some are left, or the proxy can't be asked.
     #[tokio::main(flavor = "current_thread")]
-    pub async fn run(self) -> Result<(), ProbeError> {
-        let path = format!("/leave/{}", self.within.as_secs());
-        probe::post(self.address, &path, self.within + ANSWERS_WITHIN).await
+    pub async fn run(self) -> Result<(), LeaveError> {
+        let Self { address, within, access_dir: folder } = self;
+        let token = fs::read_to_string(folder.join("token")).map_err(|source| LeaveError::Token { folder, source })?;
+        Ok(probe::post(address, &format!("/leave/{}", within.as_secs()), &token, within + ANSWERS_WITHIN).await?)
     }
 }
 
@@ -209,7 +229,8 @@ mod tests {
         };
         let address = "127.0.0.1:6444".parse().unwrap();
         let within = Duration::from_secs;
-        assert!(matches!(leave(&[]), Ok(Command::Leave(it)) if it == Leave { address, within: within(20) }));
+        let expected = Leave { address, within: within(20), access_dir: "/var/run/ringside".into() };
+        assert!(matches!(leave(&[]), Ok(Command::Leave(it)) if it == expected));
         assert!(matches!(leave(&["--within=4m"]), Ok(Command::Leave(it)) if it.within == within(240)));
         let text = leave(&["--within=soon"]).unwrap_err().to_string();
         assert!(text.contains("--within: "), "{text}");

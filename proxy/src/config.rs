@@ -1,6 +1,6 @@
 //! The configuration: read once, from arguments and environment, with all faults reported together.
 
-use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, builder::FalseyValueParser};
 use http::HeaderValue;
@@ -45,9 +45,9 @@ pub(crate) struct Options {
     #[arg(long, env = "RINGSIDE_LISTEN", default_value = "127.0.0.1:6443")]
     listen: String,
     /// Folder for kubeconfig, ca.crt, token and namespace, shared with the controller.
-    #[arg(long, env = "RINGSIDE_ACCESS_DIR", default_value = "/var/run/ringside")]
-    access_dir: PathBuf,
-    /// Where /livez, /readyz and /metrics are served, and `probe` asks.
+    #[arg(long, env = "RINGSIDE_ACCESS_DIR", default_value = "/var/run/ringside", global = true)]
+    pub(crate) access_dir: PathBuf,
+    /// Where /livez, /readyz, /metrics and /doing are served, and `probe` and `leave` ask.
     #[arg(long, env = "RINGSIDE_ADMIN_LISTEN", default_value = "127.0.0.1:6444", global = true)]
     pub(crate) admin_listen: String,
     /// How long the shard Lease lasts without renewal: whole seconds.
@@ -68,6 +68,10 @@ pub(crate) struct Options {
     /// Shows the ring's labels to the controller, and passes on what it writes to them.
     #[arg(long, env = "RINGSIDE_SHOW_LABELS", value_parser = FalseyValueParser::new())]
     show_labels: bool,
+    /// Threads of the proxy: two, so that the Lease is renewed beside a request that takes long. More of them answer more requests at
+    /// once, where the node has processors to spare.
+    #[arg(long, env = "RINGSIDE_THREADS", default_value = "2")]
+    threads: String,
     /// Which clients find a deletionTimestamp in each DELETED of a watch: kopf, which ends timers and daemons by it, all that ask
     /// for JSON, or none.
     #[arg(long, env = "RINGSIDE_DELETION_TIMESTAMPS", default_value = "kopf")]
@@ -173,6 +177,8 @@ pub struct Config {
     pub group: Option<String>,
     /// Whether the controller sees the labels of the ring.
     pub show_labels: bool,
+    /// Threads of the proxy.
+    pub threads: NonZeroUsize,
     /// Which clients find a deletionTimestamp in each `DELETED`.
     pub deletion_timestamps: DeletionTimestamps,
     /// What to log.
@@ -186,6 +192,9 @@ const LOG_FILTER: &str = "info,kube_client::client::builder=off";
 /// A Lease counts in seconds, and is renewed five times in its duration. The sharder goes by no longer one.
 const LEASE_DURATIONS: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(5)..=Duration::from_secs(*ringside_ring::lease::DURATION_SECONDS.end());
+
+/// More of them only take memory.
+const MAX_THREADS: usize = 64;
 
 impl Config {
     /// Writes log records as it says, until the guard is dropped.
@@ -205,8 +214,8 @@ impl Config {
             (
                 "--admin-listen",
                 self.admin_listen,
-                "a client that reaches it can read the metrics and why this shard is not ready, without any token; nothing can \
-                 be changed there",
+                "a client that reaches it can read the metrics, what this shard does and why it is not ready, without any token; \
+                 nothing can be changed there",
             ),
         ];
         let beyond = meanings.iter().filter(|(_, address, _)| !address.ip().is_loopback());
@@ -234,6 +243,7 @@ impl Config {
         let drain_grace = faults.check("--drain-grace", parse_duration(&options.drain_grace));
         let weight = faults.check("--weight", options.weight.map(|weight| weight.parse()).transpose());
         let group = faults.check("--group", options.group.as_deref().map(parse_object_name).transpose());
+        let threads = faults.check("--threads", threads(&options.threads));
         let deletion_timestamps = faults.check("--deletion-timestamps", options.deletion_timestamps.parse());
         let filter = faults.check("--log-filter", parse_filter(&options.log_filter));
         let log_format = faults.check("--log-format", options.log_format.parse());
@@ -260,6 +270,7 @@ impl Config {
                 weight: weight?,
                 group: group?,
                 show_labels: options.show_labels,
+                threads: threads?,
                 deletion_timestamps: deletion_timestamps?,
                 log_filter: options.log_filter,
                 log_format: log_format?,
@@ -276,6 +287,12 @@ fn ring(name: &str) -> Result<RingName, String> {
         return Err("is missing: name the ring, here or as RINGSIDE_RING".to_owned());
     }
     name.parse().map_err(|error: ringside_ring::name::InvalidName| error.to_string())
+}
+
+fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    let threads = text.parse().ok().filter(|threads: &NonZeroUsize| threads.get() <= MAX_THREADS);
+    threads
+        .ok_or_else(|| format!("'{text}' can't be a number of threads: write a whole number from 1 to {MAX_THREADS}"))
 }
 
 fn lease_duration(text: &str) -> Result<Duration, String> {
@@ -316,6 +333,19 @@ mod tests {
         assert_eq!(parse(&["--ring", "example", "--controller=always"]).unwrap().controller, Mode::Always);
         assert!(!config.show_labels);
         assert!(parse(&["--ring", "example", "--show-labels"]).unwrap().show_labels);
+    }
+
+    #[test]
+    fn two_threads_are_enough_unless_another_number_is_asked_for() {
+        let threads = |arguments: &[&str]| {
+            parse(&[&["--ring", "example"], arguments].concat()).map(|config| config.threads.get())
+        };
+        assert_eq!(threads(&[]).unwrap(), 2);
+        assert_eq!(threads(&["--threads=4"]).unwrap(), 4);
+        for wrong in ["0", "65", "many", "-1"] {
+            let told = threads(&[&format!("--threads={wrong}")]).unwrap_err().to_string();
+            assert!(told.contains("--threads: ") && told.contains("from 1 to 64"), "{told}");
+        }
     }
 
     #[test]

@@ -36,7 +36,7 @@ mod tell;
 mod tests;
 
 #[cfg(test)]
-pub(crate) use drain::Drained;
+pub(crate) use drain::drained;
 pub use drains::Drains;
 use followed::Followed;
 use tell::Teller;

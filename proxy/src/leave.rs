@@ -4,21 +4,21 @@
 //! (`ringside-proxy leave`) asks here, and the controller's waits here (`/left`). So the controller works until nothing is left. What
 //! is left when time is over is taken over once the Lease is released.
 
-use std::{convert::Infallible, fmt, future::pending, net::SocketAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, fmt, future::pending, sync::Arc, time::Duration};
 
 use axum::{
-    Extension, Router,
+    Router,
     extract::{Path, State},
-    http::StatusCode,
     routing::{get, post},
 };
-use ringside_runtime::admin::Peer;
+use http::{HeaderMap, StatusCode, header};
+use ringside_runtime::shutdown::Shutdown;
 use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout, timeout_at},
 };
 
-use crate::{controller::Controller, handover::Drains};
+use crate::{access::Token, controller::Controller, handover::Drains};
 
 mod remaining;
 #[cfg(test)]
@@ -35,7 +35,13 @@ const ASKED_WITHIN: Duration = Duration::from_secs(5);
 
 /// How far the shard is with leaving. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Leave(Arc<watch::Sender<Stage>>);
+pub(crate) struct Leave {
+    stage: Arc<watch::Sender<Stage>>,
+    /// How long an object rests before it is released.
+    grace: Duration,
+    /// Is triggered when the pod ends: little time is left then to wait for a controller that stays connected.
+    hurry: Shutdown,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -56,6 +62,10 @@ pub(crate) enum Outcome {
     NotAskedFor,
     /// Some are left, and time is over.
     OutOfTime,
+    /// The grace leaves no time to hand any over.
+    GraceTooLong,
+    /// The shard has none, as it is without its Lease.
+    WithoutLease,
     /// The shard was not asked to leave.
     Stays,
 }
@@ -65,35 +75,47 @@ impl fmt::Display for Outcome {
         f.write_str(match self {
             Self::Empty => "all objects are handed over",
             Self::NotAskedFor => {
-                "the sharder does not ask for what is left: no other replica works, or no sharder runs"
+                "the sharder asks for none of what is left: does another replica work, and a sharder run?"
             }
             Self::OutOfTime => "time is over: what is left is taken over when this replica has ended",
+            Self::GraceTooLong => {
+                "the drain grace leaves no time to hand objects over: inject with a longer terminationGracePeriodSeconds"
+            }
+            Self::WithoutLease => "this replica is without its Lease, and so without objects",
             Self::Stays => "this replica was not asked to leave",
         })
     }
 }
 
 impl Leave {
-    pub(crate) fn new() -> Self {
-        Self(Arc::new(watch::Sender::new(Stage::Stays)))
+    /// Of a shard that keeps objects for this grace.
+    pub(crate) fn new(grace: Duration) -> Self {
+        Self { stage: Arc::new(watch::Sender::new(Stage::Stays)), grace, hurry: Shutdown::new() }
+    }
+
+    /// Is triggered when the pod ends.
+    pub(crate) fn hurry(&self) -> Shutdown {
+        self.hurry.clone()
     }
 
     /// Has the shard leave within that time, unless it does already. Returns when that is over.
     async fn begin(&self, within: Duration) -> Outcome {
-        let until = Instant::now() + within;
-        self.0.send_if_modified(|stage| match stage {
-            Stage::Stays => {
-                *stage = Stage::Leaves { until };
-                true
+        let leaves = Stage::Leaves { until: Instant::now() + within };
+        let begins = if self.grace < within { leaves } else { Stage::Left(Outcome::GraceTooLong) };
+        self.stage.send_if_modified(|stage| {
+            let stays = *stage == Stage::Stays;
+            if stays {
+                *stage = begins;
             }
-            Stage::Leaves { .. } | Stage::Left(_) => false,
+            stays
         });
+        self.hurry.trigger();
         self.ended().await
     }
 
     /// Waits for a shard that leaves. One that does not begin soon stays.
     async fn ended(&self) -> Outcome {
-        let mut stage = self.0.subscribe();
+        let mut stage = self.stage.subscribe();
         let begun = timeout(BEGINS_WITHIN, stage.wait_for(|stage| *stage != Stage::Stays)).await;
         match begun.map(|stage| stage.map(|stage| *stage)) {
             Ok(Ok(Stage::Leaves { until })) => {
@@ -115,41 +137,49 @@ impl Leave {
         drains: &Drains,
         is_any_left: impl Fn() -> Answer,
     ) -> Infallible {
-        let mut stage = self.0.subscribe();
+        let mut stage = self.stage.subscribe();
         let begun = stage.wait_for(|stage| matches!(stage, Stage::Leaves { .. })).await.map(|stage| *stage);
         if let Ok(Stage::Leaves { until }) = begun {
             tracing::info!("this replica ends: giving its objects away while its controller works");
             controller.leave();
             let outcome = timeout_at(until, until_gone(drains, is_any_left)).await.unwrap_or(Outcome::OutOfTime);
             tracing::info!(%outcome, "the controller is ended now");
-            self.0.send_replace(Stage::Left(outcome));
+            self.stage.send_replace(Stage::Left(outcome));
         }
         pending().await
     }
 
-    /// Where the hooks ask. Only the pod itself can have the shard leave.
-    pub(crate) fn routes(&self) -> Router {
-        let left = async |State(leave): State<Self>| format!("{}\n", leave.ended().await);
-        Router::new().route("/leave/{seconds}", post(leave)).route("/left", get(left)).with_state(self.clone())
+    /// The Lease has not been held for a while: nothing is waited for.
+    pub(crate) fn without_lease(&self) {
+        self.stage.send_if_modified(|stage| {
+            let leaves = matches!(stage, Stage::Leaves { .. });
+            if leaves {
+                *stage = Stage::Left(Outcome::WithoutLease);
+            }
+            leaves
+        });
+    }
+
+    /// Where the hooks ask. Who has the local token can have the shard leave; others may wait for it.
+    pub(crate) fn routes(&self, token: Arc<Token>) -> Router {
+        let left = async |State((leave, _)): State<(Self, Arc<Token>)>| format!("{}\n", leave.ended().await);
+        Router::new().route("/leave/{seconds}", post(leave)).route("/left", get(left)).with_state((self.clone(), token))
     }
 }
 
 async fn leave(
-    State(leave): State<Leave>,
-    Extension(Peer(peer)): Extension<Peer>,
+    State((leave, token)): State<(Leave, Arc<Token>)>,
     Path(seconds): Path<u32>,
+    headers: HeaderMap,
 ) -> (StatusCode, String) {
-    if !is_local(peer) {
-        return (StatusCode::FORBIDDEN, "only the pod itself can have its replica leave\n".to_owned());
+    let offered = headers.get(header::AUTHORIZATION).and_then(|it| it.as_bytes().strip_prefix(b"Bearer "));
+    if offered.and_then(|offered| token.generation_of(offered)).is_none() {
+        return (StatusCode::UNAUTHORIZED, "it takes the token of the access folder\n".to_owned());
     }
     let outcome = leave.begin(Duration::from_secs(seconds.into())).await;
     // A hook that fails is an Event on the Pod.
     let status = if outcome == Outcome::Empty { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, format!("{outcome}\n"))
-}
-
-fn is_local(peer: SocketAddr) -> bool {
-    peer.ip().to_canonical().is_loopback()
 }
 
 /// Returns when no object is left, or none was asked for in a while.

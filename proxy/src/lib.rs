@@ -3,7 +3,7 @@
 //! A request comes in by [`serve`], passes the [`stages`] from top to bottom, and leaves by [`upstream`]. Beside
 //! that way: [`membership`] holds the shard Lease and with it the gate that requests pass, [`policy`] follows the
 //! ring, [`handover`] lets go of drained objects, and reads from [`views`] what the controller can still see. [`controller`]
-//! judges by them whether it works, and [`leave`] gives the shard's objects away before it ends.
+//! judges by them whether it works, and `leave` gives the shard's objects away before it ends.
 
 use std::{
     net::SocketAddr,
@@ -31,6 +31,7 @@ pub mod command;
 pub mod config;
 mod connection;
 pub mod controller;
+mod doing;
 pub mod election;
 pub mod fence;
 pub mod frames;
@@ -78,6 +79,9 @@ pub enum RunError {
         #[source]
         source: std::io::Error,
     },
+    /// The threads can't be started.
+    #[error("can't start threads: {0}")]
+    Threads(#[source] std::io::Error),
     /// The signal handlers can't be installed.
     #[error("can't listen for signals: {0}")]
     Signals(#[source] std::io::Error),
@@ -86,13 +90,17 @@ pub enum RunError {
     Task(#[from] TaskFailed),
 }
 
-/// Runs the proxy until SIGTERM.
+/// Runs the proxy until SIGTERM, by threads of its own.
 ///
 /// # Errors
 /// When it can't start, or a part of it fails.
-pub async fn run(config: Config) -> Result<(), RunError> {
-    let shutdown = Shutdown::on_signals().map_err(RunError::Signals)?;
-    run_until(config, shutdown).await
+pub fn run(config: Config) -> Result<(), RunError> {
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    let runtime = threads.worker_threads(config.threads.get()).enable_all().build().map_err(RunError::Threads)?;
+    runtime.block_on(async {
+        let shutdown = Shutdown::on_signals().map_err(RunError::Signals)?;
+        run_until(config, shutdown).await
+    })
 }
 
 /// Runs the proxy until `shutdown`.
@@ -118,12 +126,9 @@ pub async fn run_with(
 ) -> Result<(), RunError> {
     let upstream = upstream::Upstream::new(&api_server)?;
     let namespace = config.lease_namespace.clone().unwrap_or_else(|| api_server.default_namespace());
-    let listener = listen("--listen", config.listen).await?;
-    let admin_listener = listen("--admin-listen", config.admin_listen).await?;
+    let (listener, address) = listen("--listen", config.listen).await?;
+    let (admin_listener, admin) = listen("--admin-listen", config.admin_listen).await?;
     config.exposed().iter().for_each(|exposed| tracing::warn!("{exposed}"));
-    // With port 0 the system has chosen by now.
-    let address = listener.local_addr().unwrap_or(config.listen);
-    let admin = admin_listener.local_addr().unwrap_or(config.admin_listen);
     let access = access::prepare(&config.access_dir, address, &namespace)?;
 
     let (health, knowledge) = (Health::new(), policy::channel());
@@ -135,11 +140,12 @@ pub async fn run_with(
         shared((access.token, access.restarted, gaps, kept, locks_check), (of_elections, &clock), &knowledge, &config);
     let (drains, tenure) = (handover::Drains::new(), Arc::new(OnceLock::new()));
     let controller = controller(&config, &shared, access.restarted, &health);
-    let leave = leave::Leave::new();
-    let routes = leave.routes();
+    let leave = leave::Leave::new(config.drain_grace);
+    let routes =
+        leave.routes(shared.token.clone()).merge(work(&config, &shared, (&drains, &controller), &tenure).route());
     let registry =
         Arc::new(shared.metrics.registry(&config.ring, live(&shared, (&drains, &controller), &tenure, &clock)));
-    let server = server(listener, access.tls, &shared);
+    let server = server(listener, access.tls, leave.hurry(), &shared);
     let of_ring = (config.ring.clone(), namespace.clone());
     let knowing = (knowledge.clone(), shared.newest.subscribe());
     let shard = shard::Shard {
@@ -183,7 +189,7 @@ pub async fn run_with(
     Ok(())
 }
 
-fn server(listener: TcpListener, tls: ServerConfig, shared: &stages::Shared) -> serve::Server {
+fn server(listener: TcpListener, tls: ServerConfig, hurry: Shutdown, shared: &stages::Shared) -> serve::Server {
     serve::Server {
         listener,
         tls,
@@ -191,6 +197,7 @@ fn server(listener: TcpListener, tls: ServerConfig, shared: &stages::Shared) -> 
         closing: shared.closing.clone(),
         abort: shared.abort.clone(),
         left: Shutdown::new(),
+        hurry,
         patience: serve::Patience::default(),
     }
 }
@@ -246,6 +253,24 @@ fn controller(config: &Config, shared: &stages::Shared, restarted: bool, health:
     )
 }
 
+fn work(
+    config: &Config,
+    shared: &stages::Shared,
+    (drains, controller): (&handover::Drains, &controller::Controller),
+    tenure: &Arc<OnceLock<Tenure>>,
+) -> doing::Work {
+    doing::Work {
+        ring: config.ring.clone(),
+        tenure: tenure.clone(),
+        controller: controller.clone(),
+        drains: drains.clone(),
+        views: shared.views.clone(),
+        fence: shared.fence.clone(),
+        locks: shared.locks.clone(),
+        waits_within: 2 * config.lease_duration,
+    }
+}
+
 fn live(
     shared: &stages::Shared,
     (drains, controller): (&handover::Drains, &controller::Controller),
@@ -265,6 +290,10 @@ fn live(
     }
 }
 
-async fn listen(flag: &'static str, address: SocketAddr) -> Result<TcpListener, RunError> {
-    ringside_runtime::listen::listen(address).await.map_err(|source| RunError::Listen { flag, address, source })
+/// Listens on an address; returns it with the port that the system chose where that is 0.
+async fn listen(flag: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), RunError> {
+    let listener = ringside_runtime::listen::listen(address).await;
+    let listener = listener.map_err(|source| RunError::Listen { flag, address, source })?;
+    let address = listener.local_addr().unwrap_or(address);
+    Ok((listener, address))
 }

@@ -16,10 +16,9 @@ fn main() -> ExitCode {
     }
 }
 
-#[tokio::main]
-async fn serve(config: Config) -> Result<(), RunError> {
+fn serve(config: Config) -> Result<(), RunError> {
     let _flushed = config.log();
-    run(config).await
+    run(config)
 }
 
 #[allow(clippy::print_stderr, reason = "the last words of a program that can't run belong there, log filter or not")]

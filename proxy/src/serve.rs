@@ -43,6 +43,8 @@ use crate::{
 /// needs, or with what is let go after it has left, and with the release of the Lease it stays below the 30 s that Kubernetes
 /// gives a pod.
 const LINGER: Duration = Duration::from_secs(22);
+/// The same where hooks have used up all but ten seconds of that.
+const LINGER_AFTER_HOOKS: Duration = Duration::from_secs(4);
 /// How long requests have that are under way when the proxy stops.
 const DRAIN: Duration = Duration::from_secs(2);
 /// All of the end, for whoever waits for it. A release that takes longer than what is left then is broken off: the Lease
@@ -89,6 +91,8 @@ pub struct Server {
     pub abort: CancellationToken,
     /// Is triggered, before the end, when the controller has left by itself: who was cut off may well go on.
     pub left: Shutdown,
+    /// Is triggered when the pod's hooks have run: they have used up most of its time.
+    pub hurry: Shutdown,
     /// How long to wait at the end.
     pub patience: Patience,
 }
@@ -125,7 +129,8 @@ impl Server {
             connections.close();
             self.upgraded.close();
             let idle = async { tokio::join!(connections.wait(), self.upgraded.wait()) };
-            if timeout(self.patience.linger, idle).await.is_err() {
+            let linger = if self.hurry.is_triggered() { LINGER_AFTER_HOOKS } else { self.patience.linger };
+            if timeout(linger, idle).await.is_err() {
                 tracing::warn!(connections = connections.len(), "the controller is still connected; ending anyway");
             }
         };

@@ -113,7 +113,10 @@ impl Shard {
             knowledge: self.knowledge.clone(),
         };
         loop {
-            let Ok(term) = self.shared.gate.pass(crate::stages::admit::ADMIT_TIMEOUT).await else { continue };
+            let Ok(term) = self.shared.gate.pass(crate::stages::admit::ADMIT_TIMEOUT).await else {
+                self.leave.without_lease();
+                continue;
+            };
             let handover = handover.during(&term);
             tokio::select! {
                 biased;

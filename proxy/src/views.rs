@@ -22,7 +22,7 @@ use std::{
 
 use http::HeaderValue;
 use parking_lot::Mutex;
-use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
+use ringside_ring::{ResourceVersion, cluster_ring::GroupResource, doing};
 use tokio::{
     sync::{Notify, oneshot},
     time::{Instant, sleep_until},
@@ -281,6 +281,15 @@ impl Views {
             numbers.lists_evicted += of.lists_evicted;
         }
         numbers
+    }
+
+    /// Those that began first, at most so many, and how many there are.
+    pub fn oldest(&self, at_most: usize) -> (Vec<doing::Stream>, usize) {
+        let (registry, now) = (self.0.lock(), Instant::now());
+        let all = registry.resources.values().flat_map(|of| &of.open);
+        let mut all: Vec<_> = all.filter(|(_, open)| open.is_told(now)).collect();
+        all.sort_by_key(|(id, _)| **id);
+        (all.iter().take(at_most).map(|(_, open)| open.tell(now)).collect(), all.len())
     }
 
     /// Returns once no view holds the object.

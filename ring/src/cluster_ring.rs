@@ -61,8 +61,8 @@ pub struct ClusterRingSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::drain_deadline")]
     pub drain_deadline_seconds: Option<u16>,
-    /// Whether objects stay where they are. No shard is asked to release one, unless its controller does not work. Moves that have
-    /// begun end. New objects are assigned, and those of shards that are gone are taken over.
+    /// Whether objects stay where they are. No shard is asked to release one, unless its controller does not work or its Pod ends.
+    /// Moves that have begun end. New objects are assigned, and those of shards that are gone are taken over.
     #[serde(default, skip_serializing_if = "is_default")]
     pub paused: bool,
     /// The namespaces of the shards: a Lease in another one makes no shard. When it is absent, every namespace where the sharder

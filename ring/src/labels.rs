@@ -47,7 +47,8 @@ pub const LEASE_VERSION: &str = "ringside.dev/version";
 /// ours, optional. See [`crate::grace::Grace`].
 pub const LEASE_GRACE: &str = "ringside.dev/grace";
 
-/// Annotation on a shard Lease: whether the controller behind the shard's proxy works. An addition of ours, optional. See
+/// Annotation on a shard Lease: whether the controller behind the shard's proxy works, or is about to end. An addition of ours,
+/// optional. See
 /// [`crate::controller::Controller`].
 pub const LEASE_CONTROLLER: &str = "ringside.dev/controller";
 

@@ -22,12 +22,14 @@
 //! | [`handover`] | the next step for an object, at the sharder, the webhook and the proxy |
 //! | [`patch`] | the writes that carry out those steps, each testing what it relies on |
 //! | [`weight`] | how much of the objects a shard gets |
+//! | [`doing`] | what a proxy tells of its work |
 //! | [`resource_version`] | the order of resourceVersions |
 //! | [`rights`] | the permissions of a ring's sharder and proxies |
 
 pub mod cluster_ring;
 pub mod controller;
 pub mod decide;
+pub mod doing;
 pub mod generation;
 pub mod grace;
 pub mod handover;

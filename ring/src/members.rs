@@ -173,6 +173,11 @@ impl Members {
         self.shards.get(shard).is_some_and(|member| member.controller != Controller::Working)
     }
 
+    /// Whether the controller of a shard works until its objects are handed over.
+    pub fn is_leaving(&self, shard: &str) -> bool {
+        self.shards.get(shard).is_some_and(|member| member.controller == Controller::Leaving)
+    }
+
     fn receives(&self, shard: &str, all: &Summary) -> bool {
         let counts = self.shards.get(shard).is_some_and(|member| counts(all.all_zero, member.weight));
         counts && all.least_reluctance.is_some() && self.reluctance(shard) == all.least_reluctance
@@ -420,7 +425,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn who_ends_gives_away_what_it_has_while_another_works() {
+    fn a_shard_that_leaves_gives_away_what_it_has_while_another_works() {
         let of = |controllers: &[Controller]| -> Members {
             let member = |controller| Member { state: ShardState::Ready, weight: Weight::ONE, controller };
             let named =
@@ -434,7 +439,7 @@ pub(crate) mod tests {
         assert!(most.may_take_over("s0") && !most.may_receive("s1"));
         let all = of(&[Leaving, Leaving]);
         assert!(!all.is_relieved("s0") && !all.may_take_over("s1"), "to whom");
-        assert!(all.may_receive("s1"), "rather than to nobody");
+        assert!(all.may_receive("s1"), "where no other is");
     }
 
     /// As after a crash of all: the first that is back could not work on the objects of all.

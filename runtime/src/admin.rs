@@ -1,10 +1,9 @@
 //! The admin server: `/livez`, `/readyz`, `/metrics`, beside a controller `/startedz` and `/controllerz`, and what its process adds.
 
-use std::{collections::BTreeMap, convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
 pub use axum::Router;
 use axum::{
-    Extension,
     extract::State,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
@@ -35,10 +34,6 @@ const CONNECTIONS: usize = 32;
 /// How long a client may take for its request's head, and for all: a kubelet waits for as long as a pod may take to end.
 const HEAD: Duration = Duration::from_secs(5);
 const ALL: Duration = Duration::from_secs(3600);
-
-/// On a request: where it comes from.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer(pub SocketAddr);
 
 /// Which probe a check belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,9 +195,8 @@ pub async fn serve(
     let serving = async {
         loop {
             let stream = accept(&listener).await;
-            let Ok(peer) = stream.peer_addr() else { continue };
             let permit = limit.admit().await;
-            tokio::spawn(contained(connection(stream, router.clone().layer(Extension(Peer(peer))), permit)));
+            tokio::spawn(contained(connection(stream, router.clone(), permit)));
         }
     };
     tokio::select! {

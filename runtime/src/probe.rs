@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use http::{Method, Request, StatusCode, header};
+use http::{Request, StatusCode, header, request::Builder};
 use http_body_util::{BodyExt, Empty};
 use hyper::{body::Bytes, client::conn::http1};
 use hyper_util::rt::TokioIo;
@@ -52,16 +52,17 @@ pub enum ProbeError {
 /// # Errors
 /// When it does not, or does not say so within that time.
 pub async fn ask(address: SocketAddr, probe: Probe, within: Duration) -> Result<(), ProbeError> {
-    let (status, text) = request(address, Method::GET, probe.path(), within).await?;
+    let (status, text) = answer(address, Request::get(probe.path()), within).await?;
     done(address, status, &text)
 }
 
-/// Has the admin server at `address` do something.
+/// Has the admin server at `address` do something that it does for who has this token.
 ///
 /// # Errors
 /// When it does not do it, or does not say so within that time.
-pub async fn post(address: SocketAddr, path: &str, within: Duration) -> Result<(), ProbeError> {
-    let (status, text) = request(address, Method::POST, path, within).await?;
+pub async fn post(address: SocketAddr, path: &str, token: &str, within: Duration) -> Result<(), ProbeError> {
+    let request = Request::post(path).header(header::AUTHORIZATION, format!("Bearer {}", token.trim_end()));
+    let (status, text) = answer(address, request, within).await?;
     done(address, status, &text)
 }
 
@@ -73,17 +74,12 @@ fn done(address: SocketAddr, status: StatusCode, text: &str) -> Result<(), Probe
     }
 }
 
-async fn request(
-    address: SocketAddr,
-    method: Method,
-    path: &str,
-    within: Duration,
-) -> Result<(StatusCode, String), ProbeError> {
-    let answer = timeout(within, exchange(address, method, path)).await;
+async fn answer(address: SocketAddr, request: Builder, within: Duration) -> Result<(StatusCode, String), ProbeError> {
+    let answer = timeout(within, exchange(address, request)).await;
     answer.unwrap_or(Err(ProbeError::TimedOut { address, within }))
 }
 
-async fn exchange(address: SocketAddr, method: Method, path: &str) -> Result<(StatusCode, String), ProbeError> {
+async fn exchange(address: SocketAddr, request: Builder) -> Result<(StatusCode, String), ProbeError> {
     let unreachable = |source| ProbeError::Unreachable { address, source };
     let foreign = |error: &dyn std::error::Error| ProbeError::Foreign { address, what: causes(error) };
     // What was to listen on `[::]` may do so on IPv4 alone.
@@ -91,11 +87,7 @@ async fn exchange(address: SocketAddr, method: Method, path: &str) -> Result<(St
     let addresses: Vec<_> = [address].into_iter().chain(by_ipv4).collect();
     let stream = TcpStream::connect(&*addresses).await.map_err(unreachable)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| foreign(&error))?;
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header(header::HOST, address.to_string())
-        .body(Empty::<Bytes>::new());
+    let request = request.header(header::HOST, address.to_string()).body(Empty::<Bytes>::new());
     let request = request.map_err(|error| foreign(&error))?;
     // Moves the sender in: the connection ends when that is dropped.
     let exchange = async move {

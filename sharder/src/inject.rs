@@ -225,6 +225,7 @@ fn add(kind: Kind, template: &mut Object, injection: &Injection) -> Result<Injec
     let default = if on_node { Ports::on_node(&injection.ring) } else { Ports::DEFAULT };
     let ports = injection.ports.unwrap_or(default);
     let seconds = hooks::seconds(spec);
+    injected.notes.extend(hooks::missing(seconds, injection.metrics).map(str::to_owned));
 
     let volumes = items(spec, "volumes").to_vec();
     for (name, container) in containers_of(spec)? {
@@ -338,7 +339,7 @@ fn take_off(template: &mut Object) -> Result<Vec<Change>, Refusal> {
             before.mount_again(&name, container);
             before.tidy(container, "volumeMounts", &format!("{name}/volumeMounts"));
             changes.extend(environment::lead_back((&name, container), &before));
-            hooks::take_off(&name, container, &before);
+            changes.extend(hooks::take_off(&name, container, &before));
         }
     }
     Ok(changes)

@@ -131,6 +131,7 @@ async fn dry_run_tells_what_would_change() {
         "+ initContainers[0] ringside-proxy\n\
          + manager: /var/run/ringside and /var/run/secrets/kubernetes.io/serviceaccount\n\
          + manager: env KUBECONFIG, KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT\n\
+         + manager: a preStop hook, which waits until its objects are handed over\n\
          + volumes ringside and ringside-token"
     );
 }

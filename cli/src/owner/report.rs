@@ -214,6 +214,9 @@ impl Seen {
             Some(owner) if owner.controller == Controller::Absent => {
                 (false, Some("its controller to work, or another replica that does".to_owned()))
             }
+            Some(owner) if owner.controller == Controller::Leaving => {
+                (true, Some("its turn to move to another replica: its own one ends".to_owned()))
+            }
             Some(owner) => {
                 let moves = belongs_to.filter(|first| **first != owner.name);
                 (

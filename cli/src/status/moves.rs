@@ -2,18 +2,17 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use http::Request;
+use anyhow::Context as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use ringside_ring::lease::holder;
-use ringside_runtime::explain::{code, explain};
 use ringside_sharder::{
     doing::{Doing, Move, OfRing, PATH, RefusedNow, WaitsFor},
     parts_of,
 };
 
 use crate::{
+    cluster::ask_pod,
     output::{Table, wrap},
     rings::elections,
 };
@@ -26,15 +25,7 @@ pub(super) async fn ask(client: &Client, port: u16) -> anyhow::Result<Doing> {
     let (namespace, pod) = elections(client).await?.iter().find_map(leader).context(
         "no replica of the sharder leads: see `kubectl get leases -A | grep ringside-sharder` and the Pods there",
     )?;
-    let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy{PATH}");
-    let request = Request::get(path).body(Vec::new())?;
-    match client.request(request).await {
-        Ok(doing) => Ok(doing),
-        Err(error) if code(&error) == Some(403) => {
-            bail!("{}: it takes the right to get pods/proxy in namespace '{namespace}'", explain(&error))
-        }
-        Err(error) => bail!("can't ask the sharder's leader, Pod '{namespace}/{pod}': {}", explain(&error)),
-    }
+    ask_pod(client, (&namespace, &pod), port, PATH).await
 }
 
 /// The namespace and the name of the leader's Pod.

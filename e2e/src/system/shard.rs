@@ -1,6 +1,7 @@
 //! A shard: a Pod with a proxy and an operator that knows of nothing.
 
 use std::{
+    fs,
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Command,
@@ -128,8 +129,8 @@ impl Shard {
     /// When not all objects were handed over, which changes nothing of what comes next.
     pub(super) async fn hand_over(&self) -> Result<(), ProbeError> {
         let (address, limit) = ((Ipv4Addr::LOCALHOST, self.admin_port()).into(), HOOKS + ANSWERS);
-        let leave = format!("/leave/{}", HOOKS.as_secs());
-        probe::post(address, &leave, limit).await
+        let token = fs::read_to_string(self.access().join("token")).unwrap_or_default();
+        probe::post(address, &format!("/leave/{}", HOOKS.as_secs()), &token, limit).await
     }
 
     /// Ends it gracefully and deletes the Pod.

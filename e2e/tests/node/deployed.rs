@@ -59,7 +59,7 @@ pub(crate) fn group() -> Group {
         case!(rollout::from_one_leader_to_shards_and_back_nobody_works_beside_another),
         case!(restarted::a_controller_from_before_a_gap_is_restarted_by_its_liveness_probe),
         case!(changes::a_new_pod_whose_controller_can_not_start_gets_no_object),
-        case!(changes::a_deleted_pod_ends_in_order_and_lets_go_of_its_lease),
+        case!(changes::a_deleted_pod_hands_over_ends_in_order_and_releases_its_lease),
         case!(webhook::a_replica_that_ends_or_is_killed_fails_no_create),
         case!(confinement::pods_are_as_confined_as_their_manifests_say),
         case!(each_shard_has_a_share),

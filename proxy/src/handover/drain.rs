@@ -48,6 +48,14 @@ pub(crate) struct Drained {
 }
 
 impl Drained {
+    /// `NAMESPACE/NAME`, for people.
+    pub(super) fn place(&self) -> String {
+        let namespace = self.namespace.as_ref().map(|namespace| format!("{namespace}/"));
+        format!("{}{}", namespace.unwrap_or_default(), self.name)
+    }
+}
+
+impl Drained {
     /// Has the fence know of it, from this moment on.
     pub(super) fn guard(&self, handover: &Handover) -> Guard {
         // The sharder may rely on what this shard promised when it was drained, by a proxy that has been restarted since.
@@ -99,5 +107,21 @@ pub(super) async fn let_go(handover: Handover, object: Arc<Drained>, fence: Guar
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LAST_RETRY);
         }
+    }
+}
+
+/// One, for tests of others.
+#[cfg(test)]
+pub(crate) fn drained() -> Drained {
+    Drained {
+        resource: GroupResource { group: String::new(), resource: "things".into() },
+        namespace: Some("default".into()),
+        name: "a".into(),
+        uid: "u".into(),
+        kind: "Thing".into(),
+        drain: "m".into(),
+        labels: BTreeMap::new(),
+        version: crate::views::fixtures::at(1),
+        is_exact: true,
     }
 }

@@ -3,6 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use ringside_ring::doing;
 use tokio::{sync::watch, time::Instant};
 
 use super::drain::Drained;
@@ -115,6 +116,20 @@ impl Drains {
         }
     }
 
+    /// Those that began first, at most so many.
+    pub fn oldest(&self, at_most: usize, now: Instant) -> Vec<doing::Drain> {
+        let register = self.0.lock();
+        let mut all: Vec<_> = register.entries.values().collect();
+        all.sort_by_key(|entry| entry.since);
+        let told = all.into_iter().take(at_most).map(|entry| doing::Drain {
+            resource: entry.object.resource.to_string(),
+            object: entry.object.place(),
+            waits_for: entry.waits_for(),
+            millis: u64::try_from(entry.age(now).as_millis()).unwrap_or(u64::MAX),
+        });
+        told.collect()
+    }
+
     /// How many have begun so far.
     pub fn begun(&self) -> u64 {
         self.0.lock().next_id
@@ -168,6 +183,7 @@ fn report(reason: Reason, mut late: Vec<&mut Entry>, deadline: Duration, now: In
     let oldest = late.iter().min_by_key(|entry| entry.since)?;
     let (age, waits_for, count) = (oldest.age(now), oldest.waits_for(), late.len());
     let Drained { resource, namespace, name, uid, .. } = &*oldest.object;
+    let place = oldest.object.place();
     tracing::warn!(
         count,
         %resource,
@@ -178,9 +194,8 @@ fn report(reason: Reason, mut late: Vec<&mut Entry>, deadline: Duration, now: In
         ?age,
         "can't release drained objects yet; this is the oldest"
     );
-    let namespace = namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
     let line = format!(
-        "{count} drained objects are held for longer than {deadline:?}; the oldest is {resource} {namespace}{name}, \
+        "{count} drained objects are held for longer than {deadline:?}; the oldest is {resource} {place}, \
          drained {}s ago, which waits for {waits_for}",
         age.as_secs()
     );

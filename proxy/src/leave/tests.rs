@@ -1,18 +1,19 @@
 //! When a shard has left, under a paused clock.
 #![allow(clippy::unwrap_used)]
 
-use std::{
-    collections::BTreeMap,
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
+use axum::body::Body;
+use http::Request;
+use http_body_util::BodyExt as _;
 use ringside_runtime::admin::{Health, Probe};
+use tower::ServiceExt as _;
 
 use super::*;
-use crate::{controller::Mode, election::waits::Waits, handover::Drained, views::Views};
+use crate::{controller::Mode, election::waits::Waits, handover::drained, views::Views};
 
 const WITHIN: Duration = Duration::from_secs(20);
+const GRACE: Duration = Duration::from_secs(2);
 
 /// A shard with a working controller.
 struct Scene {
@@ -28,7 +29,7 @@ impl Scene {
         let check = Health::new().check("controller", Probe::Note);
         let views = (Views::new(), Waits::default());
         let controller = Controller::new(Mode::Always, Duration::from_secs(15), views, false, check);
-        Self { leave: Leave::new(), controller, drains: Drains::new(), left: AtomicUsize::new(left) }
+        Self { leave: Leave::new(GRACE), controller, drains: Drains::new(), left: AtomicUsize::new(left) }
     }
 
     /// Does `what` while the Lease is held.
@@ -51,20 +52,6 @@ impl Scene {
     }
 }
 
-fn drained() -> Drained {
-    Drained {
-        resource: GroupResource { group: String::new(), resource: "things".into() },
-        namespace: Some("default".into()),
-        name: "a".into(),
-        uid: "u".into(),
-        kind: "Thing".into(),
-        drain: "m".into(),
-        labels: BTreeMap::new(),
-        version: "1".parse::<ResourceVersion>().unwrap(),
-        is_exact: true,
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn controller_works_until_the_last_object_is_handed_over() {
     let (scene, start) = (Scene::new(8), Instant::now());
@@ -76,7 +63,7 @@ async fn controller_works_until_the_last_object_is_handed_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_waited_for_that_nobody_asks_for() {
+async fn nothing_is_waited_for_that_the_sharder_does_not_ask_for() {
     let (scene, start) = (Scene::new(1), Instant::now());
     assert_eq!(scene.while_held(scene.leave.begin(WITHIN)).await, Outcome::NotAskedFor);
     assert!((5..7).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
@@ -94,6 +81,21 @@ async fn time_ends_it_also_without_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_object_is_idle_for_a_grace_that_outlasts_the_pod() {
+    let scene = Scene::new(3);
+    assert_eq!(scene.while_held(scene.leave.begin(GRACE)).await, Outcome::GraceTooLong);
+    assert_eq!(scene.controller.said(), Some("working"), "the sharder is asked for nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_lease_nothing_is_waited_for() {
+    let (scene, start) = (Scene::new(3), Instant::now());
+    scene.leave.without_lease();
+    let both = async { tokio::join!(scene.leave.begin(WITHIN), async { scene.leave.without_lease() }).0 };
+    assert_eq!((both.await, start.elapsed()), (Outcome::WithoutLease, Duration::ZERO));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_controller_that_restarts_alone_waits_for_nothing() {
     let (scene, start) = (Scene::new(3), Instant::now());
     assert_eq!(scene.while_held(scene.leave.ended()).await, Outcome::Stays);
@@ -101,15 +103,30 @@ async fn a_controller_that_restarts_alone_waits_for_nothing() {
     assert_eq!(scene.controller.said(), Some("working"));
 }
 
-#[test]
-fn only_the_pod_itself_can_have_its_replica_leave() {
-    for (peer, local) in [
-        ("127.0.0.1:1", true),
-        ("[::1]:1", true),
-        ("[::ffff:127.0.0.1]:1", true),
-        ("10.1.2.3:1", false),
-        ("[fd00::1]:1", false),
-    ] {
-        assert_eq!(is_local(peer.parse().unwrap()), local, "{peer}");
+/// A container without the token can't have its replica leave. It may wait for that.
+#[tokio::test(start_paused = true)]
+async fn it_takes_the_local_token_to_have_a_replica_leave() {
+    let scene = Scene::new(0);
+    let routes = scene.leave.routes(Arc::new(Token::of("secret")));
+    let ask = async |request: http::request::Builder| {
+        let answer = routes.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        let status = answer.status();
+        (status, String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap())
+    };
+    let leave = |token: Option<&str>| {
+        let request = Request::post("/leave/20");
+        match token {
+            Some(token) => request.header(header::AUTHORIZATION, format!("Bearer {token}")),
+            None => request,
+        }
+    };
+    for wrong in [None, Some("other"), Some("")] {
+        assert_eq!(scene.while_held(ask(leave(wrong))).await.0, StatusCode::UNAUTHORIZED, "{wrong:?}");
     }
+    let (status, said) = scene.while_held(ask(Request::get("/left"))).await;
+    assert_eq!((status, said.as_str()), (StatusCode::OK, "this replica was not asked to leave\n"));
+    let both = async { tokio::join!(ask(leave(Some("secret.0"))), ask(Request::get("/left"))) };
+    let (asked, waited) = scene.while_held(both).await;
+    assert_eq!(asked, (StatusCode::OK, "all objects are handed over\n".to_owned()));
+    assert_eq!(waited, asked);
 }

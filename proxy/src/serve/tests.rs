@@ -48,6 +48,7 @@ async fn server(folder: &std::path::Path, patience: Duration) -> (Server, u16) {
         closing: CancellationToken::new(),
         abort: CancellationToken::new(),
         left: Shutdown::new(),
+        hurry: Shutdown::new(),
         patience: Patience { linger: patience, drain: patience },
     };
     (server, address.port())

@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
+use ringside_ring::{ResourceVersion, cluster_ring::GroupResource, doing};
 use tokio::{
     sync::{Notify, oneshot},
     time::Instant,
@@ -158,6 +158,30 @@ impl Open {
             interrupted: None,
             ended: None,
             ends: None,
+        }
+    }
+
+    /// Whether it is open, or its client may go on from it.
+    pub(super) fn is_told(&self, now: Instant) -> bool {
+        self.ends.is_none() || self.is_remembered(now)
+    }
+
+    /// What is told of it.
+    pub(super) fn tell(&self, now: Instant) -> doing::Stream {
+        let begun = self.state.begun.load(Ordering::Acquire);
+        let since = now.saturating_duration_since(self.opened);
+        doing::Stream {
+            resource: self.scope.resource.to_string(),
+            is_watch: self.is_watch,
+            state: match (begun, self.ends) {
+                (_, Some(_)) => doing::StreamState::Ended,
+                (true, None) => doing::StreamState::Open,
+                (false, None) => doing::StreamState::Opening,
+            },
+            version: self.position.as_ref().map(ToString::to_string),
+            client: self.state.agent().to_owned(),
+            unread: self.state.waiting.load(Ordering::Relaxed),
+            millis: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Injected, Object, Refusal, before::Before};
+use super::{Change, Injected, Object, Refusal, before::Before};
 
 /// The seconds that a pod has to end, where it says nothing.
 const DEFAULT_PERIOD: u64 = 30;
@@ -18,6 +18,17 @@ const LEFT: &str = "/left";
 pub(super) fn seconds(spec: &Object) -> Option<u64> {
     let period = spec.get("terminationGracePeriodSeconds").and_then(Value::as_u64).unwrap_or(DEFAULT_PERIOD);
     period.checked_sub(FOR_THE_END).filter(|seconds| *seconds > 0)
+}
+
+/// Why a pod has none.
+pub(super) fn missing(seconds: Option<u64>, metrics: bool) -> Option<&'static str> {
+    match (seconds, metrics) {
+        (None, _) => Some(
+            "terminationGracePeriodSeconds leaves no time to hand objects over before the end: with 30 there is, and with more for thousands of objects",
+        ),
+        (_, false) => Some("without metrics a pod that ends does not hand its objects over first"),
+        (Some(_), true) => None,
+    }
 }
 
 /// The proxy's.
@@ -43,19 +54,24 @@ pub(super) fn add(
     let lifecycle = before.map(container, "lifecycle", &place)?;
     let hook = before.map(lifecycle, "preStop", &format!("{place}/preStop"))?;
     hook.insert("httpGet".to_owned(), json!({"path": LEFT, "port": admin}));
+    injected.changes.push(Change::Added(said(name)));
     Ok(())
 }
 
-/// Takes the controller's off again.
-pub(super) fn take_off(name: &str, container: &mut Object, before: &Before) {
+/// Takes the controller's off again, where it is there.
+pub(super) fn take_off(name: &str, container: &mut Object, before: &Before) -> Option<Change> {
     let place = place(name);
-    let Some(lifecycle) = container.get_mut("lifecycle").and_then(Value::as_object_mut) else { return };
-    let Some(hook) = lifecycle.get_mut("preStop").and_then(Value::as_object_mut) else { return };
-    if hook.get("httpGet").is_some_and(|get| get["path"] == LEFT) {
-        hook.remove("httpGet");
-        before.tidy(lifecycle, "preStop", &format!("{place}/preStop"));
-        before.tidy(container, "lifecycle", &place);
-    }
+    let lifecycle = container.get_mut("lifecycle")?.as_object_mut()?;
+    let hook = lifecycle.get_mut("preStop")?.as_object_mut()?;
+    hook.get("httpGet").filter(|get| get["path"] == LEFT)?;
+    hook.remove("httpGet");
+    before.tidy(lifecycle, "preStop", &format!("{place}/preStop"));
+    before.tidy(container, "lifecycle", &place);
+    Some(Change::Removed(said(name)))
+}
+
+fn said(name: &str) -> String {
+    format!("{name}: a preStop hook, which waits until its objects are handed over")
 }
 
 fn place(name: &str) -> String {

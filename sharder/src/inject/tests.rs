@@ -130,8 +130,11 @@ fn a_pod_that_ends_hands_over_first_in_the_time_that_it_has() {
     assert_eq!(hooks(with(30), &injection()), ("--within=20s".into(), left.clone()));
     assert_eq!(hooks(with(300), &injection()), ("--within=290s".into(), left));
     assert_eq!(hooks(with(10), &injection()), (Value::Null, Value::Null), "no time is left");
+    let notes = |spec: &Value, injection: &Injection| inject(&mut deployment(spec), injection).unwrap().notes;
+    assert!(notes(&with(10), &injection())[0].starts_with("terminationGracePeriodSeconds leaves no time"));
     let inside = Injection { metrics: false, ..injection() };
     assert_eq!(hooks(with(30), &inside), (Value::Null, Value::Null));
+    assert!(notes(&with(30), &inside)[0].starts_with("without metrics"));
 
     let own = json!({"exec": {"command": ["/drain"]}});
     let mut object = one(json!({"lifecycle": {"preStop": own}}));
@@ -309,13 +312,14 @@ fn changes_are_told_a_line_each() {
             "+ manager: /var/run/ringside and /var/run/secrets/kubernetes.io/serviceaccount",
             "~ manager: env KUBECONFIG",
             "+ manager: env KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT",
+            "+ manager: a preStop hook, which waits until its objects are handed over",
             "+ volumes ringside and ringside-token",
         ]
     );
     let told = lines(uninject(&mut object).unwrap());
     assert_eq!(
         (told.len(), &*told[0], &*told[3]),
-        (6, "- initContainers ringside-proxy", "- manager: env KUBERNETES_SERVICE_HOST")
+        (7, "- initContainers ringside-proxy", "- manager: env KUBERNETES_SERVICE_HOST")
     );
 }
 

@@ -111,13 +111,14 @@ fn look(ring: &Ring, work: Work) -> Option<Ask> {
         return None;
     };
     let promised = ring.tools.leases.grace(&ring.judge.view().ring, from.as_str());
-    let is_voluntary = covered == Covered::InRing && !ring.judge.view().members.is_relieved(from.as_str());
+    let members = &ring.judge.view().members;
+    let works = !members.is_relieved(from.as_str()) || members.is_leaving(from.as_str());
     let (children, objects) = ring.index.read(|all| {
         let owned = all.by_shard(resource).map(|(_, of)| usize::try_from(of.owned).unwrap_or(usize::MAX));
         (all.followers(slot).len(), owned.sum())
     });
     let grace = promised.map_or(Duration::ZERO, Grace::duration);
-    let worked_on_by = is_voluntary.then(|| from.to_string());
+    let worked_on_by = (covered == Covered::InRing && works).then(|| from.to_string());
     let wanted = Wanted { resource: main.resource.id.clone(), grace, children, objects, worked_on_by };
     Some(Ask { work, slot, main, covered, target, shard: from.to_string(), promised, wanted })
 }

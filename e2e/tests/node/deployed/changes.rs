@@ -10,7 +10,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, ObjectMeta, Patch, PostParams, WatchEvent, WatchParams},
+    api::{DeleteParams, ListParams, ObjectMeta, Patch, PostParams, VersionMatch, WatchEvent, WatchParams},
 };
 use ringside_e2e::{
     eventually::eventually,
@@ -68,7 +68,8 @@ pub(crate) async fn a_new_pod_whose_controller_can_not_start_gets_no_object(fixt
     deployed.settled().await;
 }
 
-pub(crate) async fn a_deleted_pod_ends_in_order_and_lets_go_of_its_lease(fixture: Arc<Fixture>) {
+/// Its hooks run as a kubelet runs them: what it has moves while its controller works.
+pub(crate) async fn a_deleted_pod_hands_over_ends_in_order_and_releases_its_lease(fixture: Arc<Fixture>) {
     let deployed = &fixture.deployed().await;
     let _alone = deployed.membership.lock().await;
     deployed.settled().await;
@@ -82,6 +83,10 @@ pub(crate) async fn a_deleted_pod_ends_in_order_and_lets_go_of_its_lease(fixture
 
     let released =
         until(leases, |event| matches!(event, WatchEvent::Modified(lease) if holder(lease).is_empty())).await;
+    let shard = deployed.labels.naming(&name.parse().unwrap());
+    let then = ListParams::default().labels(&shard).at(&released.resource_version().unwrap());
+    let left = deployed.websites().list_metadata(&then.matching(VersionMatch::Exact)).await.unwrap();
+    assert!(left.items.is_empty(), "not handed over before the Lease was released: {left:?}");
     let gone = until(pods, |event| matches!(event, WatchEvent::Deleted(_))).await;
     let status = gone.status.clone().unwrap();
     let proxy = end(status.init_container_statuses.as_deref().unwrap());
