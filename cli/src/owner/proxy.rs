@@ -8,7 +8,10 @@ use kube::{Api, Client};
 use ringside_ring::doing::{Doing, Drain, PATH, Stream, StreamState};
 use ringside_runtime::explain::{code, explain};
 
-use crate::{cluster::ask_pod, output::Table};
+use crate::{
+    cluster::ask_pod,
+    output::{Table, wrap},
+};
 
 /// The name of the port at which the proxy's admin server is open to others than its Pod.
 const PORT: &str = "ringside-admin";
@@ -56,12 +59,10 @@ pub(super) fn screen(doing: &Doing) -> String {
     let oldest = if doing.writes > 0 { format!(", the oldest for {oldest}") } else { String::new() };
     text.push_str(&format!("writes      {} under way{oldest}\n\n", doing.writes));
     text.push_str(&format!("{draining} objects are to be released.\n"));
-    if !drains.is_empty() {
-        let mut table = Table::new(["OBJECT", "RESOURCE", "FOR", "WAITS FOR"]);
-        for Drain { resource, object, waits_for, millis } in drains {
-            table.row([object.clone(), resource.clone(), seconds(*millis), waits_for.clone()]);
-        }
-        text.push_str(&table.render());
+    for Drain { resource, object, waits_for, millis } in drains {
+        let line = format!("- {resource} {object} waits for {waits_for}, for {}", seconds(*millis));
+        text.push_str(&wrap(&line, "  "));
+        text.push('\n');
     }
     text.push_str(&format!("\n{open} watches and lists are open, or may be gone on from.\n"));
     if !streams.is_empty() {
@@ -82,8 +83,10 @@ fn row(stream: &Stream) -> [String; 7] {
     };
     let kind = if stream.is_watch { "watch" } else { "list" };
     let version = stream.version.clone().unwrap_or_else(|| "-".to_owned());
-    let (resource, client) = (stream.resource.clone(), stream.client.clone());
-    [resource, kind.into(), state.into(), version, seconds(stream.millis), stream.unread.to_string(), client]
+    // What comes after it are the machine and the library.
+    let program = stream.client.split(' ').next().unwrap_or_default().to_owned();
+    let (resource, age, unread) = (stream.resource.clone(), seconds(stream.millis), stream.unread.to_string());
+    [resource, kind.into(), state.into(), version, age, unread, program]
 }
 
 fn seconds(millis: u64) -> String {
@@ -110,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn each_release_and_each_stream_is_a_row() {
+    fn each_release_and_each_stream_has_a_line() {
         let drain = Drain {
             resource: "websites.web.example.com".into(),
             object: "default/shop".into(),
@@ -122,7 +125,7 @@ mod tests {
             is_watch: true,
             state: StreamState::Open,
             version: Some("812".into()),
-            client: "manager/v1".into(),
+            client: "manager/v1 (linux/amd64) kubernetes/abc".into(),
             unread: 0,
             millis: 60_000,
         };
@@ -137,8 +140,14 @@ mod tests {
         };
         let text = screen(&doing);
         assert!(text.contains("lease       held\n") && text.contains("writes      0 under way\n"), "{text}");
-        assert!(text.contains("default/shop  websites.web.example.com  1.2s  the grace time"), "{text}");
-        assert!(text.contains("websites.web.example.com  watch  open   812      60.0s  0       manager/v1"), "{text}");
+        assert!(
+            text.contains("- websites.web.example.com default/shop waits for the grace time, for 1.2s\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("websites.web.example.com  watch  open   812      60.0s  0       manager/v1\n"),
+            "{text}"
+        );
         let lost = screen(&Doing { lease_lost: Some("no answer".into()), ..doing });
         assert!(lost.contains("lease       NOT HELD: no answer"), "{lost}");
     }

@@ -64,6 +64,7 @@ pub(crate) fn group() -> Group {
         case!(confinement::pods_are_as_confined_as_their_manifests_say),
         case!(each_shard_has_a_share),
         case!(the_leader_tells_what_it_is_doing),
+        case!(a_proxy_tells_what_it_is_doing),
     ];
     crate::group("deployed", cases)
 }
@@ -83,12 +84,27 @@ async fn the_leader_tells_what_it_is_doing(fixture: Arc<Fixture>) {
     let deployed = &fixture.deployed().await;
     let _alone = deployed.membership.lock().await;
     deployed.settled().await;
+    says(&fixture, &["status", RING, "--moves"], &[&format!("Ring {RING}: 0 objects move")]);
+}
+
+/// So does that of a shard's proxy.
+async fn a_proxy_tells_what_it_is_doing(fixture: Arc<Fixture>) {
+    let deployed = &fixture.deployed().await;
+    let _alone = deployed.membership.lock().await;
+    deployed.settled().await;
+    let pod = format!("default/{}", deployed.pods(EXAMPLE).await[0].name_any());
+    let parts =
+        ["lease       held", "controller  working", " objects are to be released", "websites.web.example.com  watch"];
+    says(&fixture, &["owner", "--proxy", &pod], &parts);
+}
+
+/// Asserts that the command line prints all of these.
+fn says(fixture: &Fixture, arguments: &[&str], parts: &[&str]) {
     let mut command = Command::new(&fixture.programs.cli);
-    command.args(["status", RING, "--moves", "--kubeconfig"]).arg(fixture.node.control_plane().kubeconfig_path());
+    command.args(arguments).arg("--kubeconfig").arg(fixture.node.control_plane().kubeconfig_path());
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    let part = format!("Ring {RING}: 0 objects move");
-    assert!(said.contains(&part), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(parts.iter().all(|part| said.contains(part)), "{said}{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// What was installed, and how it is now.
