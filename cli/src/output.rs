@@ -1,5 +1,7 @@
 //! What commands print: tables for people, JSON or YAML for programs.
 
+use std::time::Duration;
+
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -9,6 +11,11 @@ mod table;
 mod wrap;
 
 pub use self::{table::Table, wrap::wrap};
+
+/// Seconds, of milliseconds as programs tell them.
+pub fn seconds(millis: u64) -> String {
+    format!("{:.1}s", Duration::from_millis(millis).as_secs_f64())
+}
 
 /// How a result is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -3,6 +3,7 @@
 use std::{ffi::OsString, fs, io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
+use ringside_ring::doing::LEAVE;
 use ringside_runtime::{
     admin,
     config::{Faults, parse_address, parse_duration, reached_at},
@@ -170,7 +171,7 @@ impl Leave {
     pub async fn run(self) -> Result<(), LeaveError> {
         let Self { address, within, access_dir: folder } = self;
         let token = fs::read_to_string(folder.join("token")).map_err(|source| LeaveError::Token { folder, source })?;
-        Ok(probe::post(address, &format!("/leave/{}", within.as_secs()), &token, within + ANSWERS_WITHIN).await?)
+        Ok(probe::post(address, &format!("{LEAVE}/{}", within.as_secs()), &token, within + ANSWERS_WITHIN).await?)
     }
 }
 

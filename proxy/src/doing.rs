@@ -8,7 +8,7 @@ use std::{
 use axum::{Json, Router, routing::get};
 use ringside_ring::{
     RingName,
-    doing::{Doing, PATH},
+    doing::{Doing, PATH, millis},
 };
 use ringside_runtime::lease::Tenure;
 use tokio::time::{Duration, Instant};
@@ -47,7 +47,7 @@ impl Work {
             open,
             streams,
             writes: fence.writes,
-            oldest_write_millis: u64::try_from(fence.oldest_write.as_millis()).unwrap_or(u64::MAX),
+            oldest_write_millis: millis(fence.oldest_write),
             leads_by: led.map(|lock| format!("{lock} in namespace {}", lock.namespace)).collect(),
             waits_for_lock: waits_for.map(|lock| lock.to_string()),
         }

@@ -12,13 +12,18 @@ use axum::{
     routing::{get, post},
 };
 use http::{HeaderMap, StatusCode, header};
+use ringside_ring::doing::{LEAVE, LEFT};
 use ringside_runtime::shutdown::Shutdown;
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, timeout, timeout_at},
+    time::{Instant, sleep, timeout_at},
 };
 
-use crate::{access::Token, controller::Controller, handover::Drains};
+use crate::{
+    access::{Token, credentials::bearer},
+    controller::Controller,
+    handover::Drains,
+};
 
 mod remaining;
 #[cfg(test)]
@@ -115,19 +120,23 @@ impl Leave {
 
     /// Waits for a shard that leaves. One that does not begin soon stays.
     async fn ended(&self) -> Outcome {
-        let mut stage = self.stage.subscribe();
-        let begun = timeout(BEGINS_WITHIN, stage.wait_for(|stage| *stage != Stage::Stays)).await;
-        match begun.map(|stage| stage.map(|stage| *stage)) {
-            Ok(Ok(Stage::Leaves { until })) => {
-                let ended = timeout_at(until, stage.wait_for(|stage| matches!(stage, Stage::Left(_)))).await;
-                match ended.map(|stage| stage.map(|stage| *stage)) {
-                    Ok(Ok(Stage::Left(outcome))) => outcome,
-                    _ => Outcome::OutOfTime,
-                }
-            }
-            Ok(Ok(Stage::Left(outcome))) => outcome,
-            _ => Outcome::Stays,
+        let mut stage = self.stage_when(Instant::now() + BEGINS_WITHIN, |stage| *stage != Stage::Stays).await;
+        if let Stage::Leaves { until } = stage {
+            stage = self.stage_when(until, |stage| matches!(stage, Stage::Left(_))).await;
         }
+        match stage {
+            Stage::Stays => Outcome::Stays,
+            Stage::Leaves { .. } => Outcome::OutOfTime,
+            Stage::Left(outcome) => outcome,
+        }
+    }
+
+    /// The stage as soon as this holds of it, or else at that moment.
+    async fn stage_when(&self, until: Instant, holds: impl FnMut(&Stage) -> bool) -> Stage {
+        let mut stage = self.stage.subscribe();
+        // The sender is in `self`.
+        let _ = timeout_at(until, stage.wait_for(holds)).await;
+        *self.stage.borrow()
     }
 
     /// Gives the objects away once the shard is to leave, for as long as it is polled, which is while the Lease is held.
@@ -163,7 +172,10 @@ impl Leave {
     /// Where the hooks ask. Who has the local token can have the shard leave; others may wait for it.
     pub(crate) fn routes(&self, token: Arc<Token>) -> Router {
         let left = async |State((leave, _)): State<(Self, Arc<Token>)>| format!("{}\n", leave.ended().await);
-        Router::new().route("/leave/{seconds}", post(leave)).route("/left", get(left)).with_state((self.clone(), token))
+        Router::new()
+            .route(&format!("{LEAVE}/{{seconds}}"), post(leave))
+            .route(LEFT, get(left))
+            .with_state((self.clone(), token))
     }
 }
 
@@ -172,8 +184,8 @@ async fn leave(
     Path(seconds): Path<u32>,
     headers: HeaderMap,
 ) -> (StatusCode, String) {
-    let offered = headers.get(header::AUTHORIZATION).and_then(|it| it.as_bytes().strip_prefix(b"Bearer "));
-    if offered.and_then(|offered| token.generation_of(offered)).is_none() {
+    let offered = headers.get(header::AUTHORIZATION).and_then(bearer);
+    if offered.and_then(|offered| token.generation_of(offered.as_bytes())).is_none() {
         return (StatusCode::UNAUTHORIZED, "it takes the token of the access folder\n".to_owned());
     }
     let outcome = leave.begin(Duration::from_secs(seconds.into())).await;

@@ -1,9 +1,20 @@
 //! What a proxy is doing now, as its admin server tells those who ask.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 /// Where the admin server answers.
 pub const PATH: &str = "/doing";
+/// Where it is asked to have the shard leave, with the seconds for that behind it.
+pub const LEAVE: &str = "/leave";
+/// Where it answers once the shard has left.
+pub const LEFT: &str = "/left";
+
+/// Returns a time as it is told, in milliseconds.
+pub fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// What a proxy is doing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

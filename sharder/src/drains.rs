@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use ringside_ring::{Grace, cluster_ring::GroupResource};
+use ringside_ring::{Grace, cluster_ring::GroupResource, doing::millis};
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
@@ -55,7 +55,7 @@ impl Drain {
             (None, Asked::Yes) if now < self.due() => (WaitsFor::Grace, self.since),
             (None, Asked::Yes) => (WaitsFor::Release, self.due()),
         };
-        let millis = u64::try_from(now.saturating_duration_since(since).as_millis()).unwrap_or(u64::MAX);
+        let millis = millis(now.saturating_duration_since(since));
         let (resource, object, from) = (self.resource.to_string(), self.place.clone(), self.shard.clone());
         Move { resource, object, from, waits_for, millis }
     }

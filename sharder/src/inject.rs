@@ -224,8 +224,8 @@ fn add(kind: Kind, template: &mut Object, injection: &Injection) -> Result<Injec
     let on_node = spec.get("hostNetwork") == Some(&Value::Bool(true));
     let default = if on_node { Ports::on_node(&injection.ring) } else { Ports::DEFAULT };
     let ports = injection.ports.unwrap_or(default);
-    let seconds = hooks::seconds(spec);
-    injected.notes.extend(hooks::missing(seconds, injection.metrics).map(str::to_owned));
+    let seconds = hooks::seconds(spec, injection.metrics);
+    injected.notes.extend(seconds.err().map(str::to_owned));
 
     let volumes = items(spec, "volumes").to_vec();
     for (name, container) in containers_of(spec)? {
@@ -251,8 +251,7 @@ fn add(kind: Kind, template: &mut Object, injection: &Injection) -> Result<Injec
         }
         injected.changes.push(Change::Added(format!("{name}: {FOLDER} and {TOKEN_FOLDER}")));
         environment::lead((&name, container), ports.listen, &mut before, &mut injected)?;
-        // A kubelet asks from outside of the pod.
-        if injection.metrics && seconds.is_some() {
+        if seconds.is_ok() {
             hooks::add((&name, container), ports.admin, &mut before, &mut injected)?;
         }
     }
@@ -271,7 +270,7 @@ fn add(kind: Kind, template: &mut Object, injection: &Injection) -> Result<Injec
                 .to_owned(),
         );
     }
-    let proxy = container::proxy(injection, ports, (on_node, spec));
+    let proxy = container::proxy(injection, ports, seconds.ok(), (on_node, spec));
     let list = before.list(spec, key, key)?;
     injected.changes.insert(0, Change::Added(format!("{key}[{}] {CONTAINER}", list.len())));
     list.push(proxy);

@@ -1,7 +1,5 @@
 //! What the proxy of a replica is doing now, as its admin server tells.
 
-use std::time::Duration;
-
 use anyhow::{anyhow, bail};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
@@ -10,7 +8,7 @@ use ringside_runtime::explain::{code, explain};
 
 use crate::{
     cluster::ask_pod,
-    output::{Table, wrap},
+    output::{Table, seconds, wrap},
 };
 
 /// The name of the port at which the proxy's admin server is open to others than its Pod.
@@ -87,10 +85,6 @@ fn row(stream: &Stream) -> [String; 7] {
     let program = stream.client.split(' ').next().unwrap_or_default().to_owned();
     let (resource, age, unread) = (stream.resource.clone(), seconds(stream.millis), stream.unread.to_string());
     [resource, kind.into(), state.into(), version, age, unread, program]
-}
-
-fn seconds(millis: u64) -> String {
-    format!("{:.1}s", Duration::from_millis(millis).as_secs_f64())
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! What the leader of the sharder is doing now, as its admin server tells.
 
-use std::time::Duration;
-
 use anyhow::Context as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
@@ -13,7 +11,7 @@ use ringside_sharder::{
 
 use crate::{
     cluster::ask_pod,
-    output::{Table, wrap},
+    output::{Table, seconds, wrap},
     rings::elections,
 };
 
@@ -55,10 +53,7 @@ fn of_ring(name: &str, ring: &OfRing) -> String {
         let mut table = Table::new(["OBJECT", "RESOURCE", "FROM", "WAITS FOR", "FOR"]);
         for Move { resource, object, from, waits_for, millis } in oldest {
             let waits_for = waits_for_text(*waits_for);
-            table.row(
-                [object, resource, from, waits_for, &format!("{:.1}s", Duration::from_millis(*millis).as_secs_f64())]
-                    .map(str::to_owned),
-            );
+            table.row([object, resource, from, waits_for, &seconds(*millis)].map(str::to_owned));
         }
         text.push_str(&table.render());
     }

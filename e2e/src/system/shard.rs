@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use ringside_ring::doing::LEAVE;
 use ringside_runtime::probe::{self, ProbeError};
 
 use super::{Base, Ended, SystemError, WayIn, operator, until_ready};
@@ -130,7 +131,7 @@ impl Shard {
     pub(super) async fn hand_over(&self) -> Result<(), ProbeError> {
         let (address, limit) = ((Ipv4Addr::LOCALHOST, self.admin_port()).into(), HOOKS + ANSWERS);
         let token = fs::read_to_string(self.access().join("token")).unwrap_or_default();
-        probe::post(address, &format!("/leave/{}", HOOKS.as_secs()), &token, limit).await
+        probe::post(address, &format!("{LEAVE}/{}", HOOKS.as_secs()), &token, limit).await
     }
 
     /// Ends it gracefully and deletes the Pod.

@@ -63,7 +63,7 @@ pub(crate) fn take(headers: &mut HeaderMap, token: &Token) -> Credentials {
 }
 
 /// The second word, if the first is `Bearer`.
-fn bearer(value: &HeaderValue) -> Option<&str> {
+pub(crate) fn bearer(value: &HeaderValue) -> Option<&str> {
     let (scheme, rest) = value.to_str().ok()?.trim().split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| rest.split(' ').next().unwrap_or_default())
 }

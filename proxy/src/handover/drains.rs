@@ -125,7 +125,7 @@ impl Drains {
             resource: entry.object.resource.to_string(),
             object: entry.object.place(),
             waits_for: entry.waits_for(),
-            millis: u64::try_from(entry.age(now).as_millis()).unwrap_or(u64::MAX),
+            millis: doing::millis(entry.age(now)),
         });
         told.collect()
     }

@@ -169,7 +169,6 @@ impl Open {
     /// What is told of it.
     pub(super) fn tell(&self, now: Instant) -> doing::Stream {
         let begun = self.state.begun.load(Ordering::Acquire);
-        let since = now.saturating_duration_since(self.opened);
         doing::Stream {
             resource: self.scope.resource.to_string(),
             is_watch: self.is_watch,
@@ -181,7 +180,7 @@ impl Open {
             version: self.position.as_ref().map(ToString::to_string),
             client: self.state.agent().to_owned(),
             unread: self.state.waiting.load(Ordering::Relaxed),
-            millis: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+            millis: doing::millis(now.saturating_duration_since(self.opened)),
         }
     }
 

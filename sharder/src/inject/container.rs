@@ -7,8 +7,13 @@ use super::{CONTAINER, FOLDER, Injection, Object, Ports, Sidecar, VOLUME, hooks,
 /// How long a probe waits for its answer, and for its process to start as well.
 const PROBE_TIMEOUT: [u8; 2] = [4, 5];
 
-/// The container.
-pub(super) fn proxy(injection: &Injection, ports: Ports, (on_node, spec): (bool, &Object)) -> Value {
+/// The container. `seconds`: what its hook has, where it gets one.
+pub(super) fn proxy(
+    injection: &Injection,
+    ports: Ports,
+    seconds: Option<u64>,
+    (on_node, spec): (bool, &Object),
+) -> Value {
     let Injection { ring, image, options, metrics, sidecar, .. } = injection;
     let listen = (ports.listen != Ports::DEFAULT.listen).then(|| format!("--listen=127.0.0.1:{}", ports.listen));
     let ring = format!("--ring={ring}");
@@ -44,7 +49,7 @@ pub(super) fn proxy(injection: &Injection, ports: Ports, (on_node, spec): (bool,
     if let Some(resources) = injection.resources.of_container(spec.get("resources").is_some_and(|it| !it.is_null())) {
         container["resources"] = resources;
     }
-    if let Some(seconds) = hooks::seconds(spec).filter(|_| *metrics) {
+    if let Some(seconds) = seconds {
         container["lifecycle"] = hooks::of_proxy(seconds);
     }
     if !open.is_empty() {

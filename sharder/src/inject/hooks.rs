@@ -3,6 +3,7 @@
 //! The proxy's own has it give its objects away, and the controller's waits for that. A kubelet runs both at once, and ends a
 //! container after its own.
 
+use ringside_ring::doing::LEFT;
 use serde_json::{Value, json};
 
 use super::{Change, Injected, Object, Refusal, before::Before};
@@ -11,23 +12,17 @@ use super::{Change, Injected, Object, Refusal, before::Before};
 const DEFAULT_PERIOD: u64 = 30;
 /// Those of them that remain for what comes after the hooks: the controller's end, and the proxy's.
 const FOR_THE_END: u64 = 10;
-/// Where the controller's hook asks. By it the hook is known as ours.
-const LEFT: &str = "/left";
 
-/// The seconds that a pod with this spec has for its hooks; none where there is no time for them.
-pub(super) fn seconds(spec: &Object) -> Option<u64> {
+/// The seconds that a pod with this spec has for its hooks, or why it has none. A kubelet asks the controller's from outside of the
+/// pod, where the proxy listens for `metrics` alone.
+pub(super) fn seconds(spec: &Object, metrics: bool) -> Result<u64, &'static str> {
     let period = spec.get("terminationGracePeriodSeconds").and_then(Value::as_u64).unwrap_or(DEFAULT_PERIOD);
-    period.checked_sub(FOR_THE_END).filter(|seconds| *seconds > 0)
-}
-
-/// Why a pod has none.
-pub(super) fn missing(seconds: Option<u64>, metrics: bool) -> Option<&'static str> {
-    match (seconds, metrics) {
-        (None, _) => Some(
+    match period.checked_sub(FOR_THE_END) {
+        None | Some(0) => Err(
             "terminationGracePeriodSeconds leaves no time to hand objects over before the end: with 30 there is, and with more for thousands of objects",
         ),
-        (_, false) => Some("without metrics a pod that ends does not hand its objects over first"),
-        (Some(_), true) => None,
+        Some(_) if !metrics => Err("without metrics a pod that ends does not hand its objects over first"),
+        Some(seconds) => Ok(seconds),
     }
 }
 
@@ -36,7 +31,8 @@ pub(super) fn of_proxy(seconds: u64) -> Value {
     json!({"preStop": {"exec": {"command": ["/ringside-proxy", "leave", format!("--within={seconds}s")]}}})
 }
 
-/// Gives a container the controller's, which a kubelet asks at the pod's own address. One that has a hook keeps that.
+/// Gives a container the controller's, which a kubelet asks at the pod's own address, and which is known as ours by its path. One
+/// that has a hook keeps that.
 pub(super) fn add(
     (name, container): (&str, &mut Object),
     admin: u16,
