@@ -96,7 +96,7 @@ enum Told {
 impl Told {
     const fn of(operator: Operator) -> Self {
         match operator {
-            Operator::Go | Operator::CertManager => Self::ByFlags,
+            Operator::Go | Operator::CertManager | Operator::ExternalSecrets => Self::ByFlags,
             Operator::Python | Operator::Java | Operator::Rust | Operator::Node => Self::ByEnvironment,
         }
     }

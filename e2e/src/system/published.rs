@@ -18,51 +18,77 @@ use crate::{
 
 /// What an operator works on.
 pub(crate) struct Subject {
-    /// The resource of its objects.
-    pub(crate) root: ApiResource,
-    /// What it makes of them, as far as that is in the ring.
-    pub(crate) children: Vec<ApiResource>,
+    /// What the ring names, the resource of its objects first: each with what the operator makes of it in the ring.
+    roots: Vec<(ApiResource, Vec<ApiResource>)>,
     /// The resources beside the ring that it writes to for these objects.
     pub(crate) beside: Vec<ApiResource>,
 }
 
 impl Subject {
     pub(crate) fn of(operator: Operator) -> Self {
-        let resource = |group: &str, kind: &str, plural: &str| {
-            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural)
-        };
         let secret = ApiResource::erase::<Secret>(&());
         match operator {
             Operator::Go | Operator::Python | Operator::Java | Operator::Rust | Operator::Node => Self {
-                root: ApiResource::erase::<Website>(&()),
-                children: vec![ApiResource::erase::<ConfigMap>(&()), secret],
+                roots: vec![(ApiResource::erase::<Website>(&()), vec![ApiResource::erase::<ConfigMap>(&()), secret])],
                 beside: Vec::new(),
             },
             Operator::CertManager => Self {
-                root: resource("cert-manager.io", "Certificate", "certificates"),
-                children: vec![
-                    resource("cert-manager.io", "CertificateRequest", "certificaterequests"),
-                    resource("acme.cert-manager.io", "Order", "orders"),
-                    resource("acme.cert-manager.io", "Challenge", "challenges"),
-                ],
+                roots: vec![(
+                    resource("cert-manager.io/v1/Certificate"),
+                    vec![
+                        resource("cert-manager.io/v1/CertificateRequest"),
+                        resource("acme.cert-manager.io/v1/Order"),
+                        resource("acme.cert-manager.io/v1/Challenge"),
+                    ],
+                )],
                 beside: vec![secret],
             },
+            Operator::ExternalSecrets => {
+                let external = resource("external-secrets.io/v1/ExternalSecret");
+                let push = resource("external-secrets.io/v1alpha1/PushSecret");
+                Self {
+                    roots: vec![
+                        (external.clone(), Vec::new()),
+                        (push.clone(), Vec::new()),
+                        (resource("external-secrets.io/v1/ClusterExternalSecret"), vec![external]),
+                        (resource("external-secrets.io/v1alpha1/ClusterPushSecret"), vec![push]),
+                    ],
+                    beside: vec![secret],
+                }
+            }
         }
     }
 
-    /// The resources of the ring, the root first.
+    /// The resources of the ring, each once, that of its objects first.
     pub(crate) fn of_ring(&self, children: bool) -> Vec<ApiResource> {
-        let children = self.children.iter().filter(|_| children);
-        std::iter::once(&self.root).chain(children).cloned().collect()
+        let roots = self.roots.iter().map(|(root, _)| root);
+        let children = self.roots.iter().filter(|_| children).flat_map(|(_, children)| children);
+        let mut all: Vec<ApiResource> = Vec::new();
+        for one in roots.chain(children) {
+            if !all.contains(one) {
+                all.push(one.clone());
+            }
+        }
+        all
     }
 
     /// The resources in a ring's spec.
     pub(crate) fn spec(&self, children: bool) -> Value {
         let name = |one: &ApiResource| json!({"group": one.group, "resource": one.plural});
-        let mut root = name(&self.root);
-        root["controlledResources"] = self.children.iter().filter(|_| children).map(name).collect();
-        json!([root])
+        let root = |(root, of_it): &(ApiResource, Vec<ApiResource>)| {
+            let mut root = name(root);
+            root["controlledResources"] = of_it.iter().filter(|_| children).map(name).collect();
+            root
+        };
+        self.roots.iter().map(root).collect()
     }
+}
+
+/// The resource of a group, a version and a kind.
+fn resource(of: &str) -> ApiResource {
+    let mut parts = of.split('/');
+    let [group, version, kind] = [(); 3].map(|()| parts.next().unwrap_or_default());
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 
 /// Defines the resources that a published operator brings along.
@@ -87,7 +113,8 @@ pub(super) fn command(operator: Operator, mut command: Command, pod: &str) -> Co
         // It calls itself after its host, as each Pod is one.
         return on_host(&command, pod);
     }
-    command.arg("--metrics-addr=0");
+    // Several on one host.
+    command.args(["--metrics-addr=0", "--concurrent=5"]);
     command
 }
 

@@ -98,6 +98,7 @@ impl fmt::Display for Need {
             Self::OperatorIn(Operator::Rust) => "the sample operator in Rust",
             Self::OperatorIn(Operator::Node) => "the sample operator in Node, by npm",
             Self::OperatorIn(Operator::CertManager) => "cert-manager",
+            Self::OperatorIn(Operator::ExternalSecrets) => "external-secrets",
             Self::ControllerManager => "kube-controller-manager",
             Self::Kubectl => "kubectl",
             Self::Helm => "Helm",

@@ -28,17 +28,20 @@ pub enum Operator {
     /// The published controllers of cert-manager.
     #[value(skip)]
     CertManager,
+    /// The published controllers of external-secrets.
+    #[value(skip)]
+    ExternalSecrets,
 }
 
 impl Operator {
     /// Whether replicas without Ringside keep all but one of them from working.
     pub const fn elects(self) -> bool {
-        !matches!(self, Self::Rust | Self::Node)
+        !matches!(self, Self::Rust | Self::Node | Self::ExternalSecrets)
     }
 
     /// Whether it is not ours: it reports nothing, and has options of its own.
     pub const fn is_published(self) -> bool {
-        matches!(self, Self::CertManager)
+        matches!(self, Self::CertManager | Self::ExternalSecrets)
     }
 
     /// Whether the owner references of children say `controller: true`.
@@ -55,6 +58,7 @@ impl Operator {
             Self::Rust => "operators/rust",
             Self::Node => "operators/node",
             Self::CertManager => "published/cert-manager",
+            Self::ExternalSecrets => "published/external-secrets",
         };
         Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
     }
@@ -62,7 +66,7 @@ impl Operator {
     /// What is missing on this machine, and how to install it.
     pub(super) fn obstacle(self, environment: &Environment) -> Option<String> {
         match self {
-            Self::Go | Self::Rust | Self::CertManager => None,
+            Self::Go | Self::Rust | Self::CertManager | Self::ExternalSecrets => None,
             Self::Python => libraries::without_python(environment),
             Self::Java => libraries::without_java(environment),
             Self::Node => libraries::without_node(environment),
@@ -88,6 +92,7 @@ impl Operator {
             Self::Rust => workspace::rust_operator(environment).map(Command::new),
             Self::Node => libraries::node(environment, &folder, "operator.mjs"),
             Self::CertManager => programs::cert_manager(environment).map(Command::new),
+            Self::ExternalSecrets => programs::external_secrets(environment).map(Command::new),
         }
     }
 
@@ -95,6 +100,7 @@ impl Operator {
     pub(crate) fn definitions(self, environment: &Environment) -> anyhow::Result<Vec<PathBuf>> {
         let (module, folder) = match self {
             Self::CertManager => ("github.com/cert-manager/cert-manager", "deploy/crds"),
+            Self::ExternalSecrets => ("github.com/external-secrets/external-secrets", "config/crds/bases"),
             Self::Go | Self::Python | Self::Java | Self::Rust | Self::Node => return Ok(Vec::new()),
         };
         let folder = programs::source(environment, &self.folder(), module)?.join(folder);
@@ -135,7 +141,7 @@ mod tests {
 
     #[test]
     fn every_operator_has_its_source() {
-        for operator in Operator::value_variants().iter().chain(&[Operator::CertManager]) {
+        for operator in Operator::value_variants().iter().chain(&[Operator::CertManager, Operator::ExternalSecrets]) {
             assert!(operator.folder().is_dir(), "{operator:?}");
         }
     }

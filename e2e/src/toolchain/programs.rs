@@ -79,6 +79,7 @@ const OTHER_SHARDER: Program = our_own("small-sharder", "operator", "./sharder")
 const ELECTOR: Program = our_own("elector", "operator", "./elector");
 const GUEST: Program = our_own("guest", "guest", ".");
 const CERT_MANAGER: Program = our_own("cert-manager", "published/cert-manager", ".");
+const EXTERNAL_SECRETS: Program = our_own("external-secrets", "published/external-secrets", ".");
 const HELM: Program = our_own("helm", "helm", "helm.sh/helm/v4/cmd/helm");
 
 const fn of_kubernetes(name: &'static str, package: &'static str) -> Program {
@@ -116,6 +117,8 @@ programs! {
     guest: GUEST;
     /// Builds the controllers of cert-manager, in the version of `published/cert-manager/go.mod`.
     cert_manager: CERT_MANAGER;
+    /// Builds the controllers of external-secrets, in the version of `published/external-secrets/go.mod`.
+    external_secrets: EXTERNAL_SECRETS;
     /// Builds Helm, in the version of `helm/go.mod`.
     helm: HELM;
 }

@@ -23,8 +23,7 @@ spec:
 ";
 
 /// While there are objects of it.
-pub(super) async fn is_the_ring_of(system: &System) {
-    let name = "cert-manager";
+pub(super) async fn is_the_ring_of(system: &System, name: &str) {
     let (client, kubeconfig) = (system.control_plane().client(), system.control_plane().kubeconfig_path());
     apply(&client, &parse(&DEPLOYMENT.replace("NAME", name)).unwrap()).await.unwrap();
     let (code, text) = ringside(&kubeconfig, &["ring", "init", &format!("default/{name}")]).await;

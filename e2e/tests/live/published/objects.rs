@@ -10,7 +10,9 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use ringside_e2e::{eventually::eventually, manifests, system::NAMESPACE};
-use serde_json::{Value, json};
+use serde_json::json;
+
+use super::controller::Controller;
 
 /// Requests in flight while all objects are created or changed.
 const CONCURRENT_WRITES: usize = 8;
@@ -18,61 +20,38 @@ const CONCURRENT_WRITES: usize = 8;
 /// How often all objects are looked at: each time they are listed, with what is made of them.
 const LOOKS: Duration = Duration::from_millis(250);
 
-/// What self-signed certificates ask for.
-const ISSUER: &str = "
-apiVersion: cert-manager.io/v1
-kind: Issuer
-metadata: {name: self-signed, namespace: default}
-spec: {selfSigned: {}}
-";
-
 /// The objects of one controller.
 #[derive(Clone)]
 pub(super) struct Objects {
     client: Client,
     roots: Api<DynamicObject>,
+    of: &'static Controller,
 }
 
-/// What an object says of itself, which its controller puts into the Secret.
-fn content(change: usize) -> String {
-    format!("v{change}.example.com")
+/// The name of an object.
+pub(super) fn name(index: usize) -> String {
+    format!("object-{index:03}")
 }
 
 impl Objects {
-    /// Of cert-manager; with what all objects name.
-    pub(super) async fn of(client: Client) -> Self {
-        manifests::apply(&client, &manifests::parse(ISSUER).unwrap()).await.unwrap();
-        let kind = GroupVersionKind::gvk("cert-manager.io", "v1", "Certificate");
+    /// Of this controller; with what all objects name.
+    pub(super) async fn of(client: Client, of: &'static Controller) -> Self {
+        manifests::apply(&client, &manifests::parse(of.beside).unwrap()).await.unwrap();
+        let [group, version, kind] = of.kind;
+        let kind = GroupVersionKind::gvk(group, version, kind);
         let roots = Api::namespaced_with(client.clone(), NAMESPACE, &ApiResource::from_gvk(&kind));
-        Self { client, roots }
-    }
-
-    pub(super) fn name(index: usize) -> String {
-        format!("object-{index:03}")
-    }
-
-    /// The Secret of an object.
-    fn secret(index: usize) -> String {
-        format!("{}-tls", Self::name(index))
-    }
-
-    fn spec(index: usize, change: usize) -> Value {
-        json!({
-            "secretName": Self::secret(index),
-            "dnsNames": [content(change)],
-            "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
-            "issuerRef": {"name": "self-signed", "kind": "Issuer"},
-        })
+        Self { client, roots, of }
     }
 
     /// Creates objects.
     pub(super) async fn create(&self, which: Range<usize>) {
         let create = |index| async move {
+            let [group, version, kind] = self.of.kind;
             let object = json!({
-                "apiVersion": "cert-manager.io/v1",
-                "kind": "Certificate",
-                "metadata": {"name": Self::name(index)},
-                "spec": Self::spec(index, 0),
+                "apiVersion": format!("{group}/{version}"),
+                "kind": kind,
+                "metadata": {"name": name(index)},
+                "spec": (self.of.spec)(index, 0),
             });
             let object: DynamicObject = serde_json::from_value(object).unwrap();
             self.roots.create(&PostParams::default(), &object).await
@@ -83,8 +62,8 @@ impl Objects {
 
     /// Changes an object, to its change of this number.
     pub(super) async fn change(&self, index: usize, change: usize) {
-        let patch = json!({"spec": Self::spec(index, change)});
-        self.roots.patch(&Self::name(index), &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        let patch = json!({"spec": (self.of.spec)(index, change)});
+        self.roots.patch(&name(index), &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
     }
 
     /// Changes objects, each to its change of this number.
@@ -115,36 +94,24 @@ impl Objects {
         let secrets = secrets.list(&ListParams::default()).await?.items;
         let secrets: BTreeMap<_, _> = secrets.into_iter().map(|secret| (secret.name_any(), secret)).collect();
         let is_done = |index: usize, change: usize| {
-            let (root, secret) = (roots.get(&Self::name(index)), secrets.get(&Self::secret(index)));
-            root.zip(secret).is_some_and(|(root, secret)| is_final(root, secret, &content(change)))
+            let (root, secret) = (roots.get(&name(index)), secrets.get(&(self.of.secret)(index)));
+            root.zip(secret).is_some_and(|(root, secret)| (self.of.is_final)(root, secret, change))
         };
         let late = changes.iter().enumerate().filter(|(index, change)| !is_done(*index, **change));
-        Ok(late.map(|(index, _)| Self::name(index)).collect())
+        Ok(late.map(|(index, _)| name(index)).collect())
     }
 
     /// Deletes the first of them, and waits until they are gone.
     pub(super) async fn delete(&self, count: usize, within: Duration) {
         for index in 0..count {
-            self.roots.delete(&Self::name(index), &DeleteParams::background()).await.unwrap();
+            self.roots.delete(&name(index), &DeleteParams::background()).await.unwrap();
         }
         let gone = eventually("deleted objects are gone", within, || async {
             let roots = self.roots.list_metadata(&ListParams::default()).await.map_err(|error| error.to_string())?;
-            let left = roots.items.iter().filter(|root| (0..count).any(|index| Self::name(index) == root.name_any()));
+            let left = roots.items.iter().filter(|root| (0..count).any(|index| name(index) == root.name_any()));
             let left: Vec<_> = left.map(kube::ResourceExt::name_any).collect();
             if left.is_empty() { Ok(()) } else { Err(format!("{left:?} are there")) }
         });
         gone.await.unwrap();
     }
-}
-
-/// Whether a Certificate is issued as it is, and its Secret has that.
-fn is_final(root: &DynamicObject, secret: &Secret, content: &str) -> bool {
-    let status = &root.data["status"];
-    let ready = status["conditions"].as_array().and_then(|all| all.iter().find(|one| one["type"] == "Ready"));
-    let observed = ready.and_then(|ready| ready["observedGeneration"].as_i64());
-    let names = secret.annotations().get("cert-manager.io/alt-names");
-    ready.is_some_and(|ready| ready["status"] == "True")
-        && observed == root.metadata.generation
-        && status["nextPrivateKeySecretName"].is_null()
-        && names.is_some_and(|names| names == content)
 }
