@@ -7,10 +7,7 @@
 //!
 //! In JSON alone, also where protobuf is preferred to it: for other forms, and for a watch by WebSocket, the refusal stays.
 
-use std::{
-    fmt,
-    task::{Context, Poll},
-};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
@@ -156,11 +153,11 @@ impl<S: Next> Watch<S> {
                 Some(Then::Page { token }) => match watch.later_page(&token, &budget).await {
                     Ok(Page { frames, then }) => (only(frames), Some(then)),
                     Err(reason) => {
-                        tracing::info!(%reason, "a watch from nothing ends within its list");
+                        tracing::info!(resource = watch.resource(), %reason, "a watch from nothing ends within its list");
                         (only(Frames::json().expired(LIST_BROKE_OFF).unwrap_or_default()), None)
                     }
                 },
-                Some(Then::Rest { version }) => (rest(watch.going_on(&version)).await, None),
+                Some(Then::Rest { version }) => (watch.rest(&version).await, None),
             };
             Some((frames, (watch, budget, then)))
         });
@@ -209,6 +206,36 @@ impl<S: Next> Watch<S> {
         *request.extensions_mut() = self.asked.extensions.clone();
         Ok(self.next.clone().oneshot(request))
     }
+
+    /// What the watch says from there on. Where the API server does not begin it, the watch ends between two events, and its
+    /// client opens the next.
+    fn rest(&self, version: &str) -> impl Future<Output = Pieces> + Send + use<S> {
+        let (asked, resource) = (self.going_on(version), self.resource());
+        async move {
+            let answer = match asked {
+                Ok(asked) => asked.await,
+                Err(refusal) => Err(refusal),
+            };
+            let reason = match answer {
+                Ok(answer) if answer.status() == StatusCode::OK => {
+                    return StreamExt::boxed(BodyStream::new(answer.into_body()));
+                }
+                Ok(answer) => answer.status().to_string(),
+                Err(refusal) => refusal.to_string(),
+            };
+            tracing::info!(
+                resource,
+                reason,
+                "a watch from nothing ends behind its list: the API server does not go on"
+            );
+            StreamExt::boxed(stream::empty())
+        }
+    }
+
+    /// What it shows, for people.
+    fn resource(&self) -> Option<String> {
+        self.info.resource.as_ref().map(|resource| resource.kind.to_string())
+    }
 }
 
 /// The events of a page, and what comes behind it.
@@ -245,25 +272,6 @@ async fn page(budget: &Budget, answer: Response<Body>) -> Result<Page, BoxError>
     drop(bytes);
     let frames = budget.hold(frames).ok_or("there is no room for a page of its list")?;
     Ok(Page { frames, then })
-}
-
-/// What the watch says from there on. Where the API server does not begin it, the watch ends between two events, and its
-/// client opens the next.
-async fn rest(asked: Result<impl Future<Output = Result<Response<Body>, Refusal>>, Refusal>) -> Pieces {
-    let answer = match asked {
-        Ok(asked) => asked.await,
-        Err(refusal) => Err(refusal),
-    };
-    match answer {
-        Ok(answer) if answer.status() == StatusCode::OK => StreamExt::boxed(BodyStream::new(answer.into_body())),
-        Ok(answer) => ended(&answer.status()),
-        Err(refusal) => ended(&refusal),
-    }
-}
-
-fn ended(reason: &dyn fmt::Display) -> Pieces {
-    tracing::info!(%reason, "a watch from nothing ends behind its list: the API server does not go on");
-    StreamExt::boxed(stream::empty())
 }
 
 fn only(frames: Bytes) -> Pieces {

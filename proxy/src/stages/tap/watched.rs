@@ -223,6 +223,11 @@ impl Watched {
         }
     }
 
+    /// What it shows, for people; none for a resource that is not the ring's.
+    fn resource(&self) -> Option<String> {
+        self.view.as_ref().map(|view| view.scope().resource.to_string())
+    }
+
     /// Neither its client ended it, nor its time.
     pub(super) fn broken_off(&self) {
         self.view.iter().for_each(View::broken_off);
@@ -239,7 +244,7 @@ impl Watched {
             }
             // It asks anew with its next watch.
             Some(None) => {
-                tracing::warn!("can't ask what a client missed: its watch is ended");
+                tracing::warn!(resource = self.resource(), "can't ask what a client missed: its watch is ended");
                 self.end = Some(ready(End::Unplaced).boxed());
             }
             None => self.view.iter().for_each(|view| view.told(&telling.missed)),
@@ -425,11 +430,16 @@ impl Watched {
         };
         let kept = self.frames.kept() + self.marker.as_ref().map_or(0, |marker| marker.kept());
         if !self.permit.resize(kept) {
-            tracing::warn!("a watch is ended: there is no room to keep its event until it can be read");
+            let resource = self.resource();
+            tracing::warn!(resource, "a watch is ended: there is no room to keep its event until it can be read");
             self.end = Some(ready(End::NotUnderstood).boxed());
         }
         if self.view.is_some() && self.frames.is_opaque() {
-            tracing::warn!("a watch is ended: what the API server sent is not in the format that it announced");
+            let resource = self.resource();
+            tracing::warn!(
+                resource,
+                "a watch is ended: what the API server sent is not in the format that it announced"
+            );
             self.end = Some(ready(End::NotUnderstood).boxed());
         }
         piece
