@@ -68,9 +68,9 @@ pub(crate) struct Options {
     /// Shows the ring's labels to the controller, and passes on what it writes to them.
     #[arg(long, env = "RINGSIDE_SHOW_LABELS", value_parser = FalseyValueParser::new())]
     show_labels: bool,
-    /// Threads of the proxy: two, so that the Lease is renewed beside a request that takes long. More of them answer more requests at
-    /// once, where the node has processors to spare.
-    #[arg(long, env = "RINGSIDE_THREADS", default_value = "2")]
+    /// Threads of the proxy: one, which takes least. More of them answer more requests at once, where the node has processors to
+    /// spare, and take more for each.
+    #[arg(long, env = "RINGSIDE_THREADS", default_value = "1")]
     threads: String,
     /// Which clients find a deletionTimestamp in each DELETED of a watch: kopf, which ends timers and daemons by it, all that ask
     /// for JSON, or none.
@@ -336,11 +336,11 @@ mod tests {
     }
 
     #[test]
-    fn two_threads_are_enough_unless_another_number_is_asked_for() {
+    fn one_thread_is_enough_unless_another_number_is_asked_for() {
         let threads = |arguments: &[&str]| {
             parse(&[&["--ring", "example"], arguments].concat()).map(|config| config.threads.get())
         };
-        assert_eq!(threads(&[]).unwrap(), 2);
+        assert_eq!(threads(&[]).unwrap(), 1);
         assert_eq!(threads(&["--threads=4"]).unwrap(), 4);
         for wrong in ["0", "65", "many", "-1"] {
             let told = threads(&[&format!("--threads={wrong}")]).unwrap_err().to_string();

@@ -95,7 +95,10 @@ pub enum RunError {
 /// # Errors
 /// When it can't start, or a part of it fails.
 pub fn run(config: Config) -> Result<(), RunError> {
-    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    let mut threads = match config.threads.get() {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
     let runtime = threads.worker_threads(config.threads.get()).enable_all().build().map_err(RunError::Threads)?;
     runtime.block_on(async {
         let shutdown = Shutdown::on_signals().map_err(RunError::Signals)?;

@@ -32,7 +32,10 @@ use crate::{
 
 /// The counters that the stages write to. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Metrics {
+pub struct Metrics(Arc<Counters>);
+
+#[derive(Debug, Default)]
+struct Counters {
     requests: Family<Answered, Counter>,
     narrowed: Counter,
     refused: Family<Reason, Counter>,
@@ -82,114 +85,114 @@ impl Metrics {
             400..500 => "client_error",
             _ => "server_error",
         };
-        self.requests.get_or_create(&Answered { verb, outcome }).inc();
+        self.0.requests.get_or_create(&Answered { verb, outcome }).inc();
     }
 
     /// A request was narrowed to the shard.
     pub fn narrowed(&self) {
-        self.narrowed.inc();
+        self.0.narrowed.inc();
     }
 
     /// The proxy refused a request.
     pub fn refused(&self, reason: &'static str) {
-        self.refused.get_or_create(&Reason { reason }).inc();
+        self.0.refused.get_or_create(&Reason { reason }).inc();
     }
 
     /// The labels of an object were asked for, for the fence.
     pub fn asked(&self) {
-        self.asked.inc();
+        self.0.asked.inc();
     }
 
     /// A request came that the API server's own fence can't judge, for this reason (docs/dev/fence.md, "What it does not see").
     pub fn unseen(&self, what: &'static str) {
-        self.unseen.get_or_create(&What { what }).inc();
+        self.0.unseen.get_or_create(&What { what }).inc();
     }
 
     /// A request came with another account's token.
     pub fn foreign(&self, outcome: &'static str) {
-        self.foreign.get_or_create(&Outcome { outcome }).inc();
+        self.0.foreign.get_or_create(&Outcome { outcome }).inc();
     }
 
     /// A controlled object had no label: it has one now, or was left to the sharder.
     pub fn unlabelled(&self, outcome: &'static str) {
-        self.unlabelled.get_or_create(&Outcome { outcome }).inc();
+        self.0.unlabelled.get_or_create(&Outcome { outcome }).inc();
     }
 
     /// The client of a request about objects of the ring accepts YAML and no JSON, so it sees their labels.
     pub fn unfiltered(&self) {
-        self.unfiltered.inc();
+        self.0.unfiltered.inc();
     }
 
     /// Objects came from other shards, and are shown after their children; or before, as these took too long.
     pub fn arrived(&self, in_time: bool) {
         let outcome = if in_time { "after_children" } else { "too_late" };
-        self.arrived.get_or_create(&Outcome { outcome }).inc();
+        self.0.arrived.get_or_create(&Outcome { outcome }).inc();
     }
 
     /// So many kinds of owners are known now, and so many were forgotten for that.
     pub fn kinds(&self, known: usize, evicted: usize) {
-        self.kinds.set(i64::try_from(known).unwrap_or(i64::MAX));
-        self.kinds_evicted.inc_by(evicted as u64);
+        self.0.kinds.set(i64::try_from(known).unwrap_or(i64::MAX));
+        self.0.kinds_evicted.inc_by(evicted as u64);
     }
 
     #[cfg(test)]
     pub(crate) fn known_kinds(&self) -> (i64, u64) {
-        (self.kinds.get(), self.kinds_evicted.get())
+        (self.0.kinds.get(), self.0.kinds_evicted.get())
     }
 
     #[cfg(test)]
     pub(crate) fn were_unlabelled(&self, outcome: &'static str) -> u64 {
-        self.unlabelled.get_or_create(&Outcome { outcome }).get()
+        self.0.unlabelled.get_or_create(&Outcome { outcome }).get()
     }
 
     #[cfg(test)]
     pub(crate) fn were_foreign(&self, outcome: &'static str) -> u64 {
-        self.foreign.get_or_create(&Outcome { outcome }).get()
+        self.0.foreign.get_or_create(&Outcome { outcome }).get()
     }
 
     #[cfg(test)]
     pub(crate) fn have_arrived(&self, outcome: &'static str) -> u64 {
-        self.arrived.get_or_create(&Outcome { outcome }).get()
+        self.0.arrived.get_or_create(&Outcome { outcome }).get()
     }
 
     #[cfg(test)]
     pub(crate) fn were_unfiltered(&self) -> u64 {
-        self.unfiltered.get()
+        self.0.unfiltered.get()
     }
 
     #[cfg(test)]
     pub(crate) fn were_unseen(&self, what: &'static str) -> u64 {
-        self.unseen.get_or_create(&What { what }).get()
+        self.0.unseen.get_or_create(&What { what }).get()
     }
 
     /// Registers these and what is measured at each scrape. All carry the ring, as the alerts are by ring.
     pub fn registry(&self, ring: &RingName, live: Live) -> Registry {
         let of_ring = [("ring".into(), ring.to_string().into())];
         let mut registry = Registry::with_prefix_and_labels("ringside_proxy", of_ring.into_iter());
-        registry.register("requests", "Requests by what they do and how they ended", self.requests.clone());
-        registry.register("narrowed_requests", "Requests narrowed to the shard", self.narrowed.clone());
-        registry.register("refused_requests", "Requests that the proxy refused itself", self.refused.clone());
+        registry.register("requests", "Requests by what they do and how they ended", self.0.requests.clone());
+        registry.register("narrowed_requests", "Requests narrowed to the shard", self.0.narrowed.clone());
+        registry.register("refused_requests", "Requests that the proxy refused itself", self.0.refused.clone());
         let asked = "Objects whose labels the fence asked the API server for";
-        registry.register("label_questions", asked, self.asked.clone());
+        registry.register("label_questions", asked, self.0.asked.clone());
         let unseen = "Requests to objects that the API server's fence can't judge, and the proxy's own did";
-        registry.register("unseen_requests", unseen, self.unseen.clone());
+        registry.register("unseen_requests", unseen, self.0.unseen.clone());
         let foreign = "Requests with another account's token, by whether they were passed or refused";
-        registry.register("foreign_token_requests", foreign, self.foreign.clone());
+        registry.register("foreign_token_requests", foreign, self.0.foreign.clone());
         let unlabelled =
             "Controlled objects that the controller was to create and that had no label, by what came of it";
-        registry.register("unlabelled_children", unlabelled, self.unlabelled.clone());
+        registry.register("unlabelled_children", unlabelled, self.0.unlabelled.clone());
         let unfiltered =
             "Requests about the ring's resources whose client accepts YAML and no JSON, and sees the ring's labels";
-        registry.register("unfiltered_requests", unfiltered, self.unfiltered.clone());
+        registry.register("unfiltered_requests", unfiltered, self.0.unfiltered.clone());
         let arrived =
             "Times that objects came from other shards and waited until their children were shown, by what came of it";
-        registry.register("arrivals", arrived, self.arrived.clone());
+        registry.register("arrivals", arrived, self.0.arrived.clone());
         let kinds = "Kinds of owners whose resource is remembered";
-        registry.register("known_kinds", kinds, self.kinds.clone());
+        registry.register("known_kinds", kinds, self.0.kinds.clone());
         registry.register(
             "known_kinds_evictions",
             format!("{kinds}: those that were forgotten for others"),
-            self.kinds_evicted.clone(),
+            self.0.kinds_evicted.clone(),
         );
         registry.register_collector(Box::new(live));
         registry

@@ -11,9 +11,9 @@ use std::{
 
 use bytes::Bytes;
 use futures::{FutureExt, future::join_all};
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, Full};
-use ringside_runtime::client::{ApiServer, Connection, Held, NoAnswer, Transport};
+use ringside_runtime::client::{ApiServer, Connection, Held, NoAnswer, Short, Transport};
 use tokio::time::timeout;
 use tower::ServiceExt;
 
@@ -32,6 +32,7 @@ mod server;
 const DEADLINE: Duration = Duration::from_secs(20);
 /// As the transport has it.
 const PLACES: usize = 64;
+const SHORT_READS: usize = 8;
 /// The least that RFC 9113 asks of a server.
 const USUAL: Settings = Settings { http2: true, streams: 100 };
 
@@ -120,6 +121,35 @@ async fn a_place_is_free_again_when_its_answer_has_passed() {
         assert_eq!(answer.to_bytes(), "ok");
     }
     assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn few_short_reads_at_a_time_go_by_http_1_and_the_others_by_http_2() {
+    let all = Arc::new(tokio::sync::Barrier::new(SHORT_READS + 1));
+    let server = Server::start(USUAL, move |request| {
+        let all = all.clone();
+        async move {
+            if request.uri().path() == "/together" {
+                all.wait().await;
+            }
+            Some(text("ok"))
+        }
+        .boxed()
+    })
+    .await;
+    let client = client(&server);
+    let read = async |path: &str| {
+        let mut request = Request::get(path).body(Full::default()).unwrap();
+        request.extensions_mut().insert(Short);
+        let answer = timeout(DEADLINE, client.clone().oneshot(request)).await.expect("no answer in time").unwrap();
+        (answer.version(), answer.into_body().collect().await.unwrap()).0
+    };
+    let versions = join_all((0..=SHORT_READS).map(|_| read("/together"))).await;
+    let by_http_1 = versions.iter().filter(|version| **version == Version::HTTP_11).count();
+    assert_eq!((by_http_1, server.connections()), (SHORT_READS, SHORT_READS + 1));
+    assert_eq!(read("/").await, Version::HTTP_11);
+    assert_eq!(get(&client, "/").await.version(), Version::HTTP_2);
+    assert_eq!(server.connections(), SHORT_READS + 1, "they are kept");
 }
 
 #[tokio::test]

@@ -9,11 +9,13 @@ use std::{
 
 use futures::{FutureExt, TryFutureExt, future::BoxFuture};
 use http::{Request, Response, StatusCode, Version, header};
+use ringside_runtime::client::Short;
 use tower::Service;
 
 use super::answer::Stalled;
 use crate::{
     body::{Body, BodyStalled},
+    request::{RequestInfo, Resource, Verb},
     status::Refusal,
     upstream::{UpstreamError, headers::strip_hop_by_hop},
 };
@@ -29,6 +31,12 @@ impl<U> Forward<U> {
     pub fn new(upstream: U) -> Self {
         Self { upstream }
     }
+}
+
+/// Whether its answer is one object, and no more than that.
+fn reads_an_object(info: &RequestInfo) -> bool {
+    let is_object = |it: &Resource| it.name.is_some() && it.subresource.is_none();
+    info.verb == Verb::Get && !info.upgrade && info.resource.as_ref().is_some_and(is_object)
 }
 
 impl<U> Service<Request<Body>> for Forward<U>
@@ -48,6 +56,9 @@ where
         // The client library writes the API server's own.
         request.headers_mut().remove(header::HOST);
         *request.version_mut() = Version::HTTP_11;
+        if request.extensions().get::<RequestInfo>().is_some_and(reads_an_object) {
+            request.extensions_mut().insert(Short);
+        }
         let stalled = request.extensions_mut().remove::<Stalled>();
         let is_stalled = move || stalled.is_some_and(|Stalled(it)| it.load(Ordering::Relaxed));
         // Of what came in part the API server does nothing, and over HTTP/2 the reason of the reset is lost.

@@ -1,7 +1,7 @@
 //! A set of connections to the API server, as a service.
 //!
-//! Everything goes by HTTP/2 but upgrades, and all of it by HTTP/1.1 where the server has no HTTP/2
-//! (`--disable-http2-serving`). What only reads and got no answer is sent once more; a write is only when the API server
+//! Everything goes by HTTP/2 but upgrades and some short reads at a time ([`Short`]), and all of it by HTTP/1.1 where the server has
+//! no HTTP/2 (`--disable-http2-serving`). What only reads and got no answer is sent once more; a write is only when the API server
 //! says that it did nothing with it, and there is no body, which would be gone.
 //!
 //! A request that brings an `Authorization` of its own is sent with that and with none of the process's credentials: on
@@ -29,7 +29,7 @@ use hyper_util::{
 use kube::client::{AuthError, ConfigExt};
 use parking_lot::Mutex;
 use rustls::ClientConfig;
-use tokio::time::Instant;
+use tokio::{sync::Semaphore, time::Instant};
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, layer::layer_fn, service_fn, util::BoxCloneSyncService};
 
 use super::{
@@ -44,6 +44,8 @@ use crate::{contained::Contained, explain::causes, no_answer::NoAnswer};
 
 /// How many HTTP/1.1 connections are kept that nothing is sent on. More are closed after their request.
 const UNUSED_CONNECTIONS: usize = 16;
+/// Short reads by HTTP/1.1 at a time, each on a connection of its own. More go by HTTP/2.
+const SHORT_READS: usize = 8;
 /// How many headers an answer may have by HTTP/1.1, where they are counted: a write may have a hundred warnings.
 const HTTP1_HEADERS: usize = 500;
 /// What a connection by HTTP/1.1 keeps for what it reads: one that has read a long list may carry a watch for hours after it.
@@ -54,6 +56,10 @@ const ASK_AGAIN: Duration = Duration::from_secs(300);
 /// On a request: its answer is a watch, which has a window of [`super::WATCH_WINDOW`] bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch;
+
+/// On a request: it reads one object. By HTTP/1.1 that takes less than by HTTP/2, where each answer wakes three tasks.
+#[derive(Clone, Copy, Debug)]
+pub struct Short;
 
 /// See the module; clones share the connections.
 pub struct Transport<B> {
@@ -125,8 +131,8 @@ where
     pub(super) fn new(server: &ApiServer, access: Arc<Access>, settings: Settings<B>) -> Result<Self, ConnectError> {
         let config = &access.config;
         let credentials = access.auth.as_ref().map(|auth| layer_fn(|inner| auth.layer(inner)));
-        let exchange = Exchange::new(server, (&access, &access.tls), settings)?;
-        let anonymous = Exchange::new(server, (&access, &access.anonymous_tls()?), settings)?;
+        let exchange = Arc::new(Exchange::new(server, (&access, &access.tls), settings)?);
+        let anonymous = Arc::new(Exchange::new(server, (&access, &access.anonymous_tls()?), settings)?);
         // kube's layers: its base path, its credentials (refreshed from files and commands), its extra headers.
         let stack = ServiceBuilder::new()
             .layer(config.base_uri_layer())
@@ -189,16 +195,9 @@ struct Exchange<B> {
     /// The same for watches.
     watches: Option<Http2<B>>,
     /// When to ask a server for HTTP/2 that had none.
-    ask_again: Arc<Mutex<Option<Instant>>>,
+    ask_again: Mutex<Option<Instant>>,
+    short_reads: Semaphore,
     empty: fn() -> B,
-}
-
-impl<B> Clone for Exchange<B> {
-    fn clone(&self) -> Self {
-        let (http1, http2, servers) = (self.http1.clone(), self.http2.clone(), self.servers.clone());
-        let (watches, ask_again) = (self.watches.clone(), self.ask_again.clone());
-        Self { http1, http2, servers, watches, ask_again, empty: self.empty }
-    }
 }
 
 impl<B> Exchange<B>
@@ -228,10 +227,11 @@ where
         let http2 = secured.then(|| server.connector(access, tls, Offer::Both)).transpose()?;
         let of = |window| http2.clone().map(|connector| Http2::new(connector, settings.pings, window));
         let (answers, watches) = (of(StreamWindow::OF_ANSWERS), of(StreamWindow::OF_WATCHES));
-        Ok(Self { http1, servers, http2: answers, watches, ask_again: Arc::default(), empty: settings.empty })
+        let (ask_again, short_reads) = (Mutex::default(), Semaphore::new(SHORT_READS));
+        Ok(Self { http1, servers, http2: answers, watches, ask_again, short_reads, empty: settings.empty })
     }
 
-    async fn send(self, request: Request<B>) -> Result<Response<Held>, NoAnswer> {
+    async fn send(self: Arc<Self>, request: Request<B>) -> Result<Response<Held>, NoAnswer> {
         let again = Again::of(&request);
         let (mut outcome, mut attempts) = (self.attempt(request).await, 1);
         while let (Err(error), Some(again)) = (&outcome, &again)
@@ -245,6 +245,10 @@ where
 
     async fn attempt(&self, request: Request<B>) -> Result<Response<Held>, NoAnswer> {
         let upgrade = request.headers().contains_key(header::UPGRADE);
+        let is_short = request.extensions().get::<Short>().is_some();
+        if let Some(Ok(_until_answered)) = is_short.then(|| self.short_reads.try_acquire()) {
+            return self.attempt_http1(request).await;
+        }
         let http2 = if request.extensions().get::<Watch>().is_some() { &self.watches } else { &self.http2 };
         let Some(http2) = http2.as_ref().filter(|_| !upgrade && self.may_have_http2()) else {
             return self.attempt_http1(request).await;
@@ -357,7 +361,7 @@ mod tests {
         let server = ApiServer::find(Some(&path), "test").unwrap();
         let settings = Settings { pings: Pings::default(), empty: Body::empty };
         let access = server.access();
-        let exchange = Exchange::new(&server, (&access, &access.tls), settings).unwrap();
+        let exchange = Arc::new(Exchange::new(&server, (&access, &access.tls), settings).unwrap());
         let size = size_of_val(&exchange.send(Request::new(Body::empty())));
         assert!(size <= 4 << 10, "{size} bytes");
     }
