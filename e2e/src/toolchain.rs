@@ -26,8 +26,8 @@ pub use need::Need;
 pub(crate) use need::seal;
 pub use operators::Operator;
 pub use programs::{
-    ControlPlanePrograms, NodePrograms, cert_manager, control_plane, elector, guest, helm, kube_controller_manager,
-    kubectl, neighbouring_api_server, node, operator, other_sharder, own_shard,
+    ControlPlanePrograms, NodePrograms, cert_manager, control_plane, elector, external_secrets, guest, helm,
+    kube_controller_manager, kubectl, neighbouring_api_server, node, operator, other_sharder, own_shard,
 };
 pub(crate) use progress::say;
 pub use version::Minor;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::{Context as _, Result, ensure};
-use http::{HeaderMap, Method, StatusCode, header};
+use http::{HeaderMap, Method, StatusCode, Version, header};
 use hyper::body::Bytes;
 use ringside_e2e::{
     compatibility::Outcome,
