@@ -23,13 +23,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::{FutureExt, future::BoxFuture};
+use futures::future::BoxFuture;
 use http::{Extensions, Request, Response};
-use parking_lot::Mutex;
 use ringside_ring::RingLabels;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tower::{Service, ServiceBuilder, ServiceExt};
+use tower::{Service, ServiceBuilder};
 
 use crate::{
     access::Token,
@@ -72,27 +71,57 @@ pub mod upgrade;
 /// The longest body that the API server takes (`MaxRequestBodyBytes` of k8s.io/apiserver).
 const MAX_BODY: usize = 3 << 20;
 
-/// What is inside a stage: the stages after it, down to the API server.
-pub trait Next:
-    Service<Request<Body>, Response = Response<Body>, Error = Refusal, Future: Send> + Clone + Send + 'static
+/// An answer that is awaited.
+pub type Answered = BoxFuture<'static, Result<Response<Body>, Refusal>>;
+
+/// A stage, with those inside it, down to the API server. All requests share it.
+pub trait Next: Clone + Send + Sync + 'static {
+    /// Sends a request on its way.
+    fn call(&self, request: Request<Body>) -> Answered;
+}
+
+impl<S: Next> Next for Arc<S> {
+    fn call(&self, request: Request<Body>) -> Answered {
+        (**self).call(request)
+    }
+}
+
+#[cfg(test)]
+impl<F, A> Next for F
+where
+    F: Fn(Request<Body>) -> A + Clone + Send + Sync + 'static,
+    A: Future<Output = Result<Response<Body>, Refusal>> + Send + 'static,
+{
+    fn call(&self, request: Request<Body>) -> Answered {
+        Box::pin(self(request))
+    }
+}
+
+/// What sends requests, behind the last stage.
+pub trait Upstream:
+    Service<Request<Body>, Response = Response<Body>, Error = UpstreamError, Future: Send + 'static>
+    + Clone
+    + Send
+    + Sync
+    + 'static
 {
 }
 
-impl<S> Next for S where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Refusal, Future: Send> + Clone + Send + 'static
+impl<U> Upstream for U where
+    U: Service<Request<Body>, Response = Response<Body>, Error = UpstreamError, Future: Send + 'static>
+        + Clone
+        + Send
+        + Sync
+        + 'static
 {
 }
 
 /// Sends requests of the proxy's own.
-pub type OwnRequests = Arc<dyn Fn(Request<Body>) -> BoxFuture<'static, Result<Response<Body>, Refusal>> + Send + Sync>;
+pub type OwnRequests = Arc<dyn Fn(Request<Body>) -> Answered + Send + Sync>;
 
-/// Requests of the proxy's own by these stages, which need not be shared between threads: each request has its own.
+/// Requests of the proxy's own by these stages.
 fn own_requests(next: impl Next) -> OwnRequests {
-    let next = Mutex::new(next);
-    Arc::new(move |request| {
-        let next = next.lock().clone();
-        next.oneshot(request).boxed()
-    })
+    Arc::new(move |request| next.call(request))
 }
 
 /// All of a request's body, which the API server reads at once as well.
@@ -160,39 +189,38 @@ impl Shared {
 }
 
 /// The stack over `upstream`.
-pub fn stack<U>(
+pub fn stack(
     shared: &Shared,
-    upstream: U,
+    upstream: impl Upstream,
 ) -> impl Service<Request<Body>, Response = Response<Body>, Error = std::convert::Infallible, Future: Send>
 + Clone
 + Send
-+ 'static
-where
-    U: Service<Request<Body>, Response = Response<Body>, Error = UpstreamError, Future: Send> + Clone + Send + 'static,
-{
++ 'static {
     let asks = own_requests(forward::Forward::new(upstream.clone()));
     let accounts = authenticate::Accounts::new(asks, shared.budget.clone());
     ServiceBuilder::new()
-        .layer_fn(|next| answer::Answer::new(next, shared.metrics.clone(), shared.budget.clone()))
-        .layer_fn(enter::Enter::new)
+        .layer_fn(|next| answer::Answer::new(Arc::new(next), shared.metrics.clone(), shared.budget.clone()))
+        .layer_fn(|next| enter::Enter::new(Arc::new(next)))
         .layer_fn(|next| {
             let (token, gaps) = (shared.token.clone(), shared.gaps.clone());
             let foreign = authenticate::Foreign::new(shared.foreign_tokens, accounts.clone(), shared.metrics.clone());
-            authenticate::Authenticate::new(next, token, gaps, shared.views.clone(), foreign)
+            authenticate::Authenticate::new(Arc::new(next), token, gaps, shared.views.clone(), foreign)
         })
-        .layer_fn(classify::Classify::new)
-        .layer_fn(negotiate::Negotiate::new)
+        .layer_fn(|next| classify::Classify::new(Arc::new(next)))
+        .layer_fn(|next| negotiate::Negotiate::new(Arc::new(next)))
         .layer_fn(|next| {
             let (gate, knowledge) = (shared.gate.clone(), shared.knowledge.clone());
             let (locks, hold) = (shared.locks.clone(), shared.hold.clone());
-            admit::Admit::new(next, admit::State { gate, knowledge, locks, hold })
+            admit::Admit::new(Arc::new(next), admit::State { gate, knowledge, locks, hold })
         })
         .layer_fn(|next| {
             let keys = shared.hides_labels.then(|| Keys::of(&shared.labels));
-            hide::Hide::new(next, keys, shared.metrics.clone())
+            hide::Hide::new(Arc::new(next), keys, shared.metrics.clone())
         })
-        .layer_fn(|next| elect::Elect::new(next, shared.locks.clone(), shared.hold.clone(), shared.closing.clone()))
-        .layer_fn(|next| peer::Peers::new(next, shared.peerings.clone(), shared.presence.clone()))
+        .layer_fn(|next| {
+            elect::Elect::new(Arc::new(next), shared.locks.clone(), shared.hold.clone(), shared.closing.clone())
+        })
+        .layer_fn(|next| peer::Peers::new(Arc::new(next), shared.peerings.clone(), shared.presence.clone()))
         .layer_fn(|next| {
             let alone = fence::Alone { tasks: shared.upgraded.clone(), abort: shared.abort.clone() };
             let state = fence::State {
@@ -201,16 +229,16 @@ where
                 labels: shared.labels.clone(),
                 hides_labels: shared.hides_labels,
             };
-            fence::Fence::new(next, state, shared.metrics.clone(), alone)
+            fence::Fence::new(Arc::new(next), state, shared.metrics.clone(), alone)
         })
-        .layer_fn(|next| upgrade::Upgrade::new(next, shared.upgraded.clone(), shared.abort.clone()))
-        .layer_fn(|next| narrow::Narrow::new(next, shared.metrics.clone()))
-        .layer_fn(|next| resume::Resume::new(next, shared.fence.clone(), shared.views.clone()))
-        .layer_fn(|next| raise::Raise::new(next, shared.fence.clone()))
+        .layer_fn(|next| upgrade::Upgrade::new(Arc::new(next), shared.upgraded.clone(), shared.abort.clone()))
+        .layer_fn(|next| narrow::Narrow::new(Arc::new(next), shared.metrics.clone()))
+        .layer_fn(|next| resume::Resume::new(Arc::new(next), shared.fence.clone(), shared.views.clone()))
+        .layer_fn(|next| raise::Raise::new(Arc::new(next), shared.fence.clone()))
         .layer_fn(|next| {
             let (views, metrics, closing) = (shared.views.clone(), shared.metrics.clone(), shared.closing.clone());
-            tap::Tap::new(next, views, shared.marks, metrics, closing)
+            tap::Tap::new(Arc::new(next), views, shared.marks, metrics, closing)
         })
-        .layer_fn(begin::Begin::new)
+        .layer_fn(|next| begin::Begin::new(Arc::new(next)))
         .service(forward::Forward::new(upstream))
 }

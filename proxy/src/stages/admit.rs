@@ -6,19 +6,14 @@
 //! pass at any time. All the same while the controller may lead by a lock that the ring may have lost
 //! ([`crate::election::lead`]), but for requests about that lock.
 
-use std::{
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::FutureExt;
 use http::{Request, Response};
 use ringside_ring::cluster_ring::GroupResource;
 use tokio::{sync::watch, time::timeout};
-use tower::{Service, ServiceExt};
 
-use super::Next;
+use super::{Answered, Next};
 use crate::{
     body::{Body, BoxError, until},
     election::{Hold, LeadInDoubt, Locks, lead::Lead},
@@ -168,18 +163,10 @@ async fn admission(state: State, acts: bool) -> Result<Admitted, Refusal> {
     Ok(Admitted { term, policy, lead, state, changes })
 }
 
-impl<S: Next> Service<Request<Body>> for Admit<S> {
-    type Response = Response<Body>;
-    type Error = Refusal;
-    type Future = BoxFuture<'static, Result<Response<Body>, Refusal>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        self.next.poll_ready(context)
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+impl<S: Next> Next for Admit<S> {
+    fn call(&self, mut request: Request<Body>) -> Answered {
         let info = request.extensions().get::<RequestInfo>().filter(|info| info.resource.is_some());
-        let Some(info) = info else { return self.next.call(request).boxed() };
+        let Some(info) = info else { return self.next.call(request) };
         let acts = !self.state.locks.is_about_a_lead(info);
         let admission = admission(self.state.clone(), acts);
         let next = self.next.clone();
@@ -189,7 +176,7 @@ impl<S: Next> Service<Request<Body>> for Admit<S> {
             let reads = request.extensions().get::<RequestInfo>().is_some_and(|info| info.verb.reads());
             request.extensions_mut().insert(admitted);
             tokio::select! {
-                response = next.oneshot(request) => Ok(lasting.bound(response?)),
+                response = next.call(request) => Ok(lasting.bound(response?)),
                 _ = over => Err(if reads { lasting.why() } else { Refusal::LostMeanwhile }),
             }
         };
@@ -204,7 +191,6 @@ mod tests {
     use std::future::pending;
 
     use http::{HeaderMap, Method};
-    use tower::service_fn;
 
     use super::*;
     use crate::{body::empty, election::hold::tests::Server, policy, request::representation::Encoding};
@@ -223,14 +209,14 @@ mod tests {
             knowledge.send_replace(Knowledge::Known(Arc::default()));
             let sent = Arc::new(tokio::sync::Notify::new());
             let arrived = sent.clone();
-            let server = service_fn(move |_: Request<Body>| {
+            let server = move |_: Request<Body>| {
                 arrived.notify_one();
                 pending::<Result<Response<Body>, Refusal>>()
-            });
+            };
             let mut request = Request::builder().method(method).uri("/api/v1/namespaces/a/pods").body(empty()).unwrap();
             let info = RequestInfo::of(request.method(), request.uri(), &HeaderMap::new()).unwrap();
             request.extensions_mut().insert(info);
-            let (refused, ()) = tokio::join!(Admit::new(server, state).oneshot(request), async {
+            let (refused, ()) = tokio::join!(Admit::new(server, state).call(request), async {
                 sent.notified().await;
                 gate.close();
             });

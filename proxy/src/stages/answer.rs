@@ -51,7 +51,7 @@ impl<S: Next> Service<Request<Body>> for Answer<S> {
     type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // Every stage, and the transport, is always ready; waiting happens in calls, where it can be refused.
+        // Waiting happens in calls, where it can be refused.
         Poll::Ready(Ok(()))
     }
 

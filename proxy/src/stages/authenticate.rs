@@ -4,26 +4,18 @@
 //! own credentials. A request with another account's token keeps that, and is sent with nothing of the pod's. It passes only if the
 //! API server accepts the token (`accounts`), and its buffers draw from that account's share of the budget.
 
-use std::{
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use futures::{
-    FutureExt,
-    future::{BoxFuture, Either, ready},
-};
-use http::{HeaderMap, Request, Response, header};
+use futures::{FutureExt, future::ready};
+use http::{HeaderMap, Request, header};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tower::{Service, ServiceExt};
 
 mod accounts;
 
 pub use accounts::Accounts;
 
-use super::Next;
+use super::{Answered, Next};
 use crate::{
     access::{
         Token,
@@ -110,23 +102,15 @@ impl<S> Authenticate<S> {
     }
 }
 
-impl<S: Next> Service<Request<Body>> for Authenticate<S> {
-    type Response = Response<Body>;
-    type Error = Refusal;
-    type Future = Either<S::Future, BoxFuture<'static, Result<Response<Body>, Refusal>>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        self.next.poll_ready(context)
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+impl<S: Next> Next for Authenticate<S> {
+    fn call(&self, mut request: Request<Body>) -> Answered {
         let caller = request.extensions().get::<Arc<Caller>>().cloned();
         let proves = move || caller.iter().for_each(|caller| caller.proves());
         match credentials::take(request.headers_mut(), &self.token) {
             Credentials::Own(generation) => {
                 proves();
                 self.gaps.seen(generation, || self.views.follow_others());
-                Either::Left(self.next.call(request))
+                self.next.call(request)
             }
             Credentials::Foreign => {
                 let (foreign, next) = (self.foreign.clone(), self.next.clone());
@@ -135,11 +119,11 @@ impl<S: Next> Service<Request<Body>> for Authenticate<S> {
                     proves();
                     let budget = Budget::of(request.extensions()).of_account(account);
                     request.extensions_mut().insert(budget);
-                    next.oneshot(request).await
+                    next.call(request).await
                 };
-                Either::Right(passed.boxed())
+                passed.boxed()
             }
-            Credentials::None => Either::Right(ready(Err(Refusal::Unauthorized)).boxed()),
+            Credentials::None => ready(Err(Refusal::Unauthorized)).boxed(),
         }
     }
 }

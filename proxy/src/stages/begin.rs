@@ -7,19 +7,16 @@
 //!
 //! In JSON alone, also where protobuf is preferred to it: for other forms, and for a watch by WebSocket, the refusal stays.
 
-use std::task::{Context, Poll};
-
 use bytes::Bytes;
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+use futures::{FutureExt, StreamExt, stream};
 use http::{HeaderValue, Request, Response, StatusCode, header, request::Parts};
 use http_body::Frame;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tower::{Service, ServiceExt, util::Oneshot};
 
 use super::{
-    Next,
+    Answered, Next,
     narrow::with_query,
     resume::{collection, going_on, of_question, selected},
 };
@@ -63,17 +60,9 @@ impl<S> Begin<S> {
     }
 }
 
-impl<S: Next> Service<Request<Body>> for Begin<S> {
-    type Response = Response<Body>;
-    type Error = Refusal;
-    type Future = BoxFuture<'static, Result<Response<Body>, Refusal>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        self.next.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let Some(watch) = Watch::of(&request, self.next.clone()) else { return self.next.call(request).boxed() };
+impl<S: Next> Next for Begin<S> {
+    fn call(&self, request: Request<Body>) -> Answered {
+        let Some(watch) = Watch::of(&request, self.next.clone()) else { return self.next.call(request) };
         let answered = self.next.call(request);
         async move {
             let answer = answered.await?;
@@ -168,7 +157,7 @@ impl<S: Next> Watch<S> {
     }
 
     /// Asks for a page of the list.
-    fn list(&self, token: Option<&str>) -> Result<Oneshot<S, Request<Body>>, Refusal> {
+    fn list(&self, token: Option<&str>) -> Result<Answered, Refusal> {
         let Some(resource) = &self.info.resource else { return Err(Refusal::NotAShard) };
         let mut query = self.selects.clone();
         query.set("limit", PAGE);
@@ -183,7 +172,7 @@ impl<S: Next> Watch<S> {
         request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(self.accept));
         request.extensions_mut().insert(RequestInfo { verb: Verb::List, ..self.info.clone() });
         request.extensions_mut().insert(Budget::of(&self.asked.extensions));
-        Ok(self.next.clone().oneshot(request))
+        Ok(self.next.call(request))
     }
 
     /// A page behind the first one.
@@ -199,12 +188,12 @@ impl<S: Next> Watch<S> {
     }
 
     /// Asks for what happens from there on.
-    fn going_on(&self, version: &str) -> Result<Oneshot<S, Request<Body>>, Refusal> {
+    fn going_on(&self, version: &str) -> Result<Answered, Refusal> {
         let mut request = Request::new(empty());
         *request.uri_mut() = going_on(&self.asked.uri, version).ok_or(Refusal::NotAShard)?;
         *request.headers_mut() = self.asked.headers.clone();
         *request.extensions_mut() = self.asked.extensions.clone();
-        Ok(self.next.clone().oneshot(request))
+        Ok(self.next.call(request))
     }
 
     /// What the watch says from there on. Where the API server does not begin it, the watch ends between two events, and its

@@ -3,20 +3,13 @@
 //! Refuses what is ambiguous. Takes off the wish to upgrade where it may not be; changes nothing else, but for a note of
 //! the verb on the response, for the counters.
 
-use std::task::{Context, Poll};
-
-use futures::{
-    FutureExt, TryFutureExt,
-    future::{BoxFuture, ready},
-};
+use futures::{FutureExt, TryFutureExt, future::ready};
 use http::{Request, Response, header};
-use tower::Service;
 
-use super::Next;
+use super::{Answered, Next};
 use crate::{
     body::Body,
     request::{RequestInfo, Verb},
-    status::Refusal,
 };
 
 /// On a response: the verb of its request.
@@ -36,16 +29,8 @@ impl<S> Classify<S> {
     }
 }
 
-impl<S: Next> Service<Request<Body>> for Classify<S> {
-    type Response = Response<Body>;
-    type Error = Refusal;
-    type Future = BoxFuture<'static, Result<Response<Body>, Refusal>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        self.next.poll_ready(context)
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+impl<S: Next> Next for Classify<S> {
+    fn call(&self, mut request: Request<Body>) -> Answered {
         match RequestInfo::of(request.method(), request.uri(), request.headers()) {
             Ok(info) => {
                 let verb = info.verb;

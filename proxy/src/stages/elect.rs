@@ -8,27 +8,20 @@
 //! another election that is noted (`waits`). Lists and watches of one name see
 //! the same (`selected`), and a deletion of many leaves locks out (`deletion`).
 
-use std::{
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::{
-    FutureExt, TryFutureExt,
-    future::{BoxFuture, ready},
-};
+use futures::{FutureExt, TryFutureExt, future::ready};
 use http::{HeaderValue, Request, Response, header, request::Parts};
 use ringside_ring::ShardName;
 use tokio_util::sync::CancellationToken;
-use tower::{Service, ServiceExt};
 
 mod deletion;
 mod passing;
 mod selected;
 mod waits;
 
-use super::{Next, admit::Admitted, narrow::with_query, whole};
+use super::{Answered, Next, admit::Admitted, narrow::with_query, whole};
 use crate::{
     access::credentials::is_foreign,
     body::{Body, full},
@@ -59,19 +52,11 @@ impl<S> Elect<S> {
     }
 }
 
-impl<S: Next> Service<Request<Body>> for Elect<S> {
-    type Response = Response<Body>;
-    type Error = Refusal;
-    type Future = BoxFuture<'static, Result<Response<Body>, Refusal>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        self.next.poll_ready(context)
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+impl<S: Next> Next for Elect<S> {
+    fn call(&self, mut request: Request<Body>) -> Answered {
         if is_foreign(request.headers()) {
             // Another account elects for itself.
-            return self.next.call(request).boxed();
+            return self.next.call(request);
         }
         if let Err(refusal) = deletion::spare_locks(&self.locks, &mut request) {
             return ready(Err(refusal)).boxed();
@@ -116,7 +101,7 @@ impl<S: Next> Elect<S> {
         let deletes = matches!(asked, Asked::Delete(_));
         if !deletes && query.first("dryRun").is_some() {
             // The client's own: it changes no lock, and makes none.
-            return self.next.oneshot(request).await;
+            return self.next.call(request).await;
         }
         if is_compressed(request.headers()) {
             // An election in it would be found by nobody here.
@@ -125,7 +110,7 @@ impl<S: Next> Elect<S> {
         let (parts, body) = request.into_parts();
         let bytes = whole(&parts.extensions, body).await?;
         if deletes && deletion::is_dry(&query, &bytes) {
-            return self.next.oneshot(Request::from_parts(parts, full(bytes))).await;
+            return self.next.call(Request::from_parts(parts, full(bytes))).await;
         }
         if let Some((name, claim)) = locks.claimed(&asked, &parts, &bytes) {
             let sure = hold.make_sure(&name, &claim).await;
@@ -140,7 +125,7 @@ impl<S: Next> Elect<S> {
             return Ok(answer?);
         }
         let frees = if locks.may_begin(&asked, &parts, &bytes, shard.as_str()) {
-            let tried = self.next.clone().oneshot(dry_run(&parts, &query, &bytes)?).await?;
+            let tried = self.next.call(dry_run(&parts, &query, &bytes)?).await?;
             if !tried.status().is_success() {
                 return Ok(tried);
             }
@@ -165,7 +150,7 @@ impl<S: Next> Elect<S> {
         if frees && let Some(answer) = of_the_ring((locks, hold), &asked, &parts, &bytes).await? {
             return Ok(answer);
         }
-        self.next.oneshot(Request::from_parts(parts, full(bytes))).await
+        self.next.call(Request::from_parts(parts, full(bytes))).await
     }
 }
 
@@ -203,7 +188,7 @@ async fn look<S: Next>(
     request: Request<Body>,
 ) -> Result<Response<Body>, Refusal> {
     let budget = Budget::of(request.extensions());
-    let response = next.oneshot(request).await?;
+    let response = next.call(request).await?;
     if !response.status().is_success() {
         return Ok(response);
     }

@@ -2,13 +2,10 @@
 //!
 //! Leaves the wish to upgrade, on which [`classify`](super::classify) decides, and that the client takes trailers.
 
-use std::task::{Context, Poll};
+use futures::{FutureExt, future::ready};
+use http::{HeaderValue, Method, Request, header};
 
-use futures::future::{Either, Ready, ready};
-use http::{HeaderValue, Method, Request, Response, header};
-use tower::Service;
-
-use super::Next;
+use super::{Answered, Next};
 use crate::{
     body::Body,
     request::asks_for_upgrade,
@@ -29,18 +26,10 @@ impl<S> Enter<S> {
     }
 }
 
-impl<S: Next> Service<Request<Body>> for Enter<S> {
-    type Response = Response<Body>;
-    type Error = Refusal;
-    type Future = Either<S::Future, Ready<Result<Response<Body>, Refusal>>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        self.next.poll_ready(context)
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+impl<S: Next> Next for Enter<S> {
+    fn call(&self, mut request: Request<Body>) -> Answered {
         if [Method::CONNECT, Method::TRACE].contains(request.method()) {
-            return Either::Right(ready(Err(Refusal::Method)));
+            return ready(Err(Refusal::Method)).boxed();
         }
         let headers = request.headers_mut();
         let (upgrade, trailers) = (asks_for_upgrade(headers), takes_trailers(headers));
@@ -48,6 +37,6 @@ impl<S: Next> Service<Request<Body>> for Enter<S> {
         if trailers {
             headers.insert(header::TE, HeaderValue::from_static("trailers"));
         }
-        Either::Left(self.next.call(request))
+        self.next.call(request)
     }
 }

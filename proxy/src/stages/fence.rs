@@ -18,17 +18,13 @@
 //! one object each, which etcd keeps to 1.5 MiB by default; labels and owners can stand anywhere in it. All other bodies pass as streams. Requests
 //! for resources that are not the ring's are not touched: Events about an object that moved pass.
 
-use std::{
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::sync::Arc;
 
-use futures::{FutureExt, future::BoxFuture};
-use http::{HeaderMap, Request, Response};
+use futures::FutureExt;
+use http::{HeaderMap, Request};
 use ringside_ring::{RingLabels, cluster_ring::GroupResource};
-use tower::Service;
 
-use super::{Next, admit::Admitted};
+use super::{Answered, Next, admit::Admitted};
 use crate::{
     body::Body,
     budget::Budget,
@@ -143,32 +139,24 @@ fn impersonates(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
 }
 
-impl<S: Next> Service<Request<Body>> for Fence<S> {
-    type Response = Response<Body>;
-    type Error = Refusal;
-    type Future = BoxFuture<'static, Result<Response<Body>, Refusal>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        self.next.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+impl<S: Next> Next for Fence<S> {
+    fn call(&self, request: Request<Body>) -> Answered {
         let info = request.extensions().get::<RequestInfo>();
         let admitted = request.extensions().get::<Admitted>();
         let resource = info.and_then(|info| info.resource.as_ref());
         let (Some(info), Some(admitted), Some(resource)) = (info, admitted, resource) else {
             // Refused by a later stage where it should have had all of them.
-            return self.next.call(request).boxed();
+            return self.next.call(request);
         };
         if binds_by_itself(info, resource, admitted) {
             return futures::future::ready(Err(Refusal::BindingByItself)).boxed();
         }
         if !admitted.policy.resources.contains(&resource.kind) {
-            return self.next.call(request).boxed();
+            return self.next.call(request);
         }
         let way = Way::of(info, resource, admitted);
         if matches!(way, Way::Pass) {
-            return self.next.call(request).boxed();
+            return self.next.call(request);
         }
         if is_compressed(request.headers()) && !resource.is_behind_api_server() {
             return futures::future::ready(Err(Refusal::CompressedBody)).boxed();

@@ -2,22 +2,18 @@
 //!
 //! May change `Host`, and hop-by-hop headers of the answer; everything else passes as it is, impersonation too.
 
-use std::{
-    sync::atomic::Ordering,
-    task::{Context, Poll},
-};
+use std::sync::atomic::Ordering;
 
-use futures::{FutureExt, TryFutureExt, future::BoxFuture};
-use http::{Request, Response, StatusCode, Version, header};
+use futures::{FutureExt, TryFutureExt};
+use http::{Request, StatusCode, Version, header};
 use ringside_runtime::client::Short;
-use tower::Service;
 
-use super::answer::Stalled;
+use super::{Answered, Next, Upstream, answer::Stalled};
 use crate::{
     body::{Body, BodyStalled},
     request::{RequestInfo, Resource, Verb},
     status::Refusal,
-    upstream::{UpstreamError, headers::strip_hop_by_hop},
+    upstream::headers::strip_hop_by_hop,
 };
 
 /// See the module.
@@ -39,20 +35,8 @@ fn reads_an_object(info: &RequestInfo) -> bool {
     info.verb == Verb::Get && !info.upgrade && info.resource.as_ref().is_some_and(is_object)
 }
 
-impl<U> Service<Request<Body>> for Forward<U>
-where
-    U: Service<Request<Body>, Response = Response<Body>, Error = UpstreamError, Future: Send> + Send + 'static,
-    U::Future: 'static,
-{
-    type Response = Response<Body>;
-    type Error = Refusal;
-    type Future = BoxFuture<'static, Result<Response<Body>, Refusal>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        self.upstream.poll_ready(context).map_err(Refusal::from)
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+impl<U: Upstream> Next for Forward<U> {
+    fn call(&self, mut request: Request<Body>) -> Answered {
         // The client library writes the API server's own.
         request.headers_mut().remove(header::HOST);
         *request.version_mut() = Version::HTTP_11;
@@ -63,7 +47,7 @@ where
         let is_stalled = move || stalled.is_some_and(|Stalled(it)| it.load(Ordering::Relaxed));
         // Of what came in part the API server does nothing, and over HTTP/2 the reason of the reset is lost.
         let refusal = |error| if is_stalled() { Refusal::BodyStalled(BodyStalled) } else { Refusal::from(error) };
-        let answered = self.upstream.call(request).map_err(refusal);
+        let answered = self.upstream.clone().call(request).map_err(refusal);
         answered
             .map_ok(|mut response| {
                 let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;

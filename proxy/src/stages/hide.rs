@@ -10,13 +10,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{FutureExt, TryFutureExt, future::BoxFuture};
+use futures::{FutureExt, TryFutureExt};
 use http::{HeaderValue, Request, Response, header};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
-use tower::Service;
 
-use super::{Next, admit::Admitted, fence::CONNECTS};
+use super::{Answered, Next, admit::Admitted, fence::CONNECTS};
 use crate::{
     body::{Body, BodyError},
     labels::{Filter, Keys},
@@ -25,7 +24,6 @@ use crate::{
         RequestInfo,
         representation::{JSON, PROTOBUF, essence, prefer_json},
     },
-    status::Refusal,
 };
 
 /// On a request: the labels that its answer must not have, for the stage that joins its connections.
@@ -56,17 +54,9 @@ impl<S> Hide<S> {
     }
 }
 
-impl<S: Next> Service<Request<Body>> for Hide<S> {
-    type Response = Response<Body>;
-    type Error = Refusal;
-    type Future = BoxFuture<'static, Result<Response<Body>, Refusal>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        self.next.poll_ready(context)
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let Some(keys) = self.keys(&request) else { return self.next.call(request).boxed() };
+impl<S: Next> Next for Hide<S> {
+    fn call(&self, mut request: Request<Body>) -> Answered {
+        let Some(keys) = self.keys(&request) else { return self.next.call(request) };
         if !prefer_json(request.headers_mut(), "yaml") {
             self.metrics.unfiltered();
         }

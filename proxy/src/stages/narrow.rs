@@ -5,14 +5,11 @@
 //! bookmarks, which say how far a watch has come that nothing else happens on. Refuses what it can't narrow without doubt,
 //! and what did not pass the stages before. Touches nothing else. Tells the tap about each narrowed list and watch.
 
-use std::task::{Context, Poll};
-
-use futures::future::{Either, Ready, ready};
-use http::{HeaderValue, Request, Response, Uri, header, uri::PathAndQuery};
+use futures::{FutureExt, future::ready};
+use http::{HeaderValue, Request, Uri, header, uri::PathAndQuery};
 use ringside_ring::ResourceVersion;
-use tower::Service;
 
-use super::{Next, admit::Admitted};
+use super::{Answered, Next, admit::Admitted};
 use crate::{
     body::Body,
     metrics::Metrics,
@@ -138,19 +135,11 @@ pub(super) fn with_query(uri: &Uri, query: &str) -> Result<Uri, Refusal> {
     Uri::from_parts(parts).map_err(|_| too_long.into())
 }
 
-impl<S: Next> Service<Request<Body>> for Narrow<S> {
-    type Response = Response<Body>;
-    type Error = Refusal;
-    type Future = Either<S::Future, Ready<Result<Response<Body>, Refusal>>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        self.next.poll_ready(context)
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+impl<S: Next> Next for Narrow<S> {
+    fn call(&self, mut request: Request<Body>) -> Answered {
         match self.narrow(&mut request) {
-            Ok(()) => Either::Left(self.next.call(request)),
-            Err(refusal) => Either::Right(ready(Err(refusal))),
+            Ok(()) => self.next.call(request),
+            Err(refusal) => ready(Err(refusal)).boxed(),
         }
     }
 }

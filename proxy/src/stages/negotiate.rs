@@ -4,14 +4,11 @@
 //! Refuses bodies in CBOR, as API servers do that don't speak it. What stands behind an API server's `proxy` subresource is
 //! nothing of Kubernetes, and passes.
 
-use std::task::{Context, Poll};
-
-use futures::future::{Either, Ready, ready};
-use http::{Request, Response};
+use futures::{FutureExt, future::ready};
+use http::Request;
 use http_body::Body as _;
-use tower::Service;
 
-use super::Next;
+use super::{Answered, Next};
 use crate::{
     body::Body,
     request::{
@@ -40,22 +37,14 @@ fn is_for_api_server(request: &Request<Body>) -> bool {
     !resource.is_some_and(Resource::is_behind_api_server)
 }
 
-impl<S: Next> Service<Request<Body>> for Negotiate<S> {
-    type Response = Response<Body>;
-    type Error = Refusal;
-    type Future = Either<S::Future, Ready<Result<Response<Body>, Refusal>>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        self.next.poll_ready(context)
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+impl<S: Next> Next for Negotiate<S> {
+    fn call(&self, mut request: Request<Body>) -> Answered {
         if is_for_api_server(&request) {
             if is_cbor_body(request.headers()) && !request.body().is_end_stream() {
-                return Either::Right(ready(Err(Refusal::CborBody)));
+                return ready(Err(Refusal::CborBody)).boxed();
             }
             refuse_cbor(request.headers_mut());
         }
-        Either::Left(self.next.call(request))
+        self.next.call(request)
     }
 }

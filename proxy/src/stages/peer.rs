@@ -5,15 +5,10 @@
 //! All else passes: whoever asks for a table of them sees the real ones. What can't be read is not changed, and then the
 //! controller sees a peer too many and pauses.
 
-use std::{
-    collections::HashMap,
-    io,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::{collections::HashMap, io, sync::Arc};
 
 use bytes::Bytes;
-use futures::{FutureExt, Stream, StreamExt, TryStreamExt, future::BoxFuture, stream};
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header, request::Parts};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
@@ -23,9 +18,8 @@ use tokio_util::{
     codec::{FramedRead, LinesCodec},
     io::StreamReader,
 };
-use tower::{Service, ServiceExt};
 
-use super::{Next, whole};
+use super::{Answered, Next, whole};
 use crate::{
     access::credentials::is_foreign,
     body::{Body, BodyError, BoxError, empty, full},
@@ -79,20 +73,12 @@ fn asked(info: &RequestInfo, headers: &HeaderMap) -> Option<(Collection, Asked)>
     Some((of, asked))
 }
 
-impl<S: Next> Service<Request<Body>> for Peers<S> {
-    type Response = Response<Body>;
-    type Error = Refusal;
-    type Future = BoxFuture<'static, Result<Response<Body>, Refusal>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        self.next.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+impl<S: Next> Next for Peers<S> {
+    fn call(&self, request: Request<Body>) -> Answered {
         let info = request.extensions().get::<RequestInfo>();
         let own = info.filter(|_| !is_foreign(request.headers()));
         let asked = own.and_then(|info| asked(info, request.headers()));
-        let Some((of, asked)) = asked else { return self.next.call(request).boxed() };
+        let Some((of, asked)) = asked else { return self.next.call(request) };
         let this = self.clone();
         match asked {
             Asked::Read => async move { this.read(&of, request).await }.boxed(),
@@ -106,13 +92,13 @@ impl<S: Next> Peers<S> {
     async fn read(self, of: &Collection, mut request: Request<Body>) -> Result<Response<Body>, Refusal> {
         readable(request.headers_mut());
         let budget = Budget::of(request.extensions());
-        let response = self.next.oneshot(request).await?;
+        let response = self.next.call(request).await?;
         shown((&self.peerings, &budget), of, response).await
     }
 
     async fn watch(self, of: Collection, mut request: Request<Body>) -> Result<Response<Body>, Refusal> {
         readable(request.headers_mut());
-        let response = self.next.oneshot(request).await?;
+        let response = self.next.call(request).await?;
         if !is_json(&response) {
             return Ok(response);
         }
@@ -128,7 +114,7 @@ impl<S: Next> Peers<S> {
         let budget = Budget::of(&parts.extensions);
         let bytes = whole(&parts.extensions, body).await?;
         let Some(status) = of_status(&bytes) else {
-            return self.next.oneshot(Request::from_parts(parts, full(bytes))).await;
+            return self.next.call(Request::from_parts(parts, full(bytes))).await;
         };
         let as_sent = parts.headers.clone();
         readable(&mut parts.headers);
@@ -139,7 +125,7 @@ impl<S: Next> Peers<S> {
                 // The API server says so itself: kopf does without, unless it was told to wait.
                 Err(error) if error.is_absent() => {
                     read_instead(&mut parts, place);
-                    let response = self.next.oneshot(Request::from_parts(parts, empty())).await?;
+                    let response = self.next.call(Request::from_parts(parts, empty())).await?;
                     return shown((&self.peerings, &budget), of, response).await;
                 }
                 said => written = Some(said?),
@@ -147,7 +133,7 @@ impl<S: Next> Peers<S> {
         }
         let Ok(left) = self.peerings.say(place, status) else {
             parts.headers = as_sent;
-            return self.next.oneshot(Request::from_parts(parts, full(bytes))).await;
+            return self.next.call(Request::from_parts(parts, full(bytes))).await;
         };
         let written = written.and_then(|written| serde_json::to_value(written).ok());
         if let (Some(mut object), true) = (written, left.is_empty()) {
@@ -162,7 +148,7 @@ impl<S: Next> Peers<S> {
             parts.headers.remove(header::CONTENT_LENGTH);
             Request::from_parts(parts, full(json!({"status": left}).to_string()))
         };
-        let response = self.next.oneshot(request).await?;
+        let response = self.next.call(request).await?;
         shown((&self.peerings, &budget), of, response).await
     }
 }

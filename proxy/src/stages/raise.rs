@@ -12,14 +12,11 @@
 //!
 //! May change the parameters of the query that say how old an answer may be, and nothing else.
 
-use std::task::{Context, Poll};
-
-use futures::future::{Either, Ready, ready};
-use http::{Request, Response, Uri};
+use futures::{FutureExt, future::ready};
+use http::{Request, Uri};
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
-use tower::Service;
 
-use super::{Next, admit::Admitted, begin::FromNothing, narrow::with_query};
+use super::{Answered, Next, admit::Admitted, begin::FromNothing, narrow::with_query};
 use crate::{
     body::Body,
     fence::Fence,
@@ -178,19 +175,11 @@ fn is_below(asked: &ResourceVersion, floor: Option<ResourceVersion>) -> bool {
     floor.is_none_or(|floor| *asked < floor)
 }
 
-impl<S: Next> Service<Request<Body>> for Raise<S> {
-    type Response = Response<Body>;
-    type Error = Refusal;
-    type Future = Either<S::Future, Ready<Result<Response<Body>, Refusal>>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        self.next.poll_ready(context)
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+impl<S: Next> Next for Raise<S> {
+    fn call(&self, mut request: Request<Body>) -> Answered {
         match self.raise(&mut request) {
-            Ok(()) => Either::Left(self.next.call(request)),
-            Err(refusal) => Either::Right(ready(Err(refusal))),
+            Ok(()) => self.next.call(request),
+            Err(refusal) => ready(Err(refusal)).boxed(),
         }
     }
 }

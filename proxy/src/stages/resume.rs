@@ -9,17 +9,14 @@
 //! that is marked [`Stale`]. One from just there passes: when nothing is written, a new list comes from there too.
 //! Where that version is below what was seen before, etcd was restored, and what was seen counts no more.
 
-use std::task::{Context, Poll};
-
-use futures::{FutureExt, future::BoxFuture};
+use futures::FutureExt;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 use serde::Deserialize;
-use tower::{Service, ServiceExt};
 
 use super::{
-    Next,
+    Answered, Next,
     admit::Admitted,
     narrow::{start_of_watch, with_query},
 };
@@ -66,18 +63,10 @@ enum Unknown {
     Refusal(Refusal),
 }
 
-impl<S: Next> Service<Request<Body>> for Resume<S> {
-    type Response = Response<Body>;
-    type Error = Refusal;
-    type Future = BoxFuture<'static, Result<Response<Body>, Refusal>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        self.next.poll_ready(context)
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+impl<S: Next> Next for Resume<S> {
+    fn call(&self, mut request: Request<Body>) -> Answered {
         let Some((resource, floor, from, question)) = concern(&request) else {
-            return self.next.call(request).boxed();
+            return self.next.call(request);
         };
         let (next, fence, views) = (self.next.clone(), self.fence.clone(), self.views.clone());
         let (asks, of, floor_before) = (next.clone(), resource.clone(), fence.floor(&resource));
@@ -98,7 +87,7 @@ impl<S: Next> Service<Request<Body>> for Resume<S> {
                 Err(Unknown::Answer(answer)) => return Ok(*answer),
                 Err(Unknown::Refusal(refusal)) => return Err(refusal),
             }
-            next.oneshot(request).await
+            next.call(request).await
         };
         decided.boxed()
     }
@@ -192,7 +181,7 @@ struct ListMeta {
 
 async fn collection_version<S: Next>(next: S, question: Request<Body>) -> Result<ResourceVersion, Unknown> {
     let budget = Budget::of(question.extensions());
-    let answer = next.oneshot(question).await.map_err(Unknown::Refusal)?;
+    let answer = next.call(question).await.map_err(Unknown::Refusal)?;
     match answer.status() {
         StatusCode::OK => {}
         StatusCode::FORBIDDEN => return Err(Unknown::MayNotList),

@@ -14,7 +14,7 @@
 //! client opens the next from where it is. In the middle of an event it is an error, and so it is for all that is no
 //! watch: half a list must never look like a whole one.
 
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use bytes::Bytes;
 use futures::{
@@ -25,7 +25,6 @@ use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use ringside_runtime::client;
 use tokio_util::sync::CancellationToken;
-use tower::Service;
 
 mod arrive;
 mod body;
@@ -43,7 +42,7 @@ use missed::Asks;
 pub use watched::{Handed, Watched};
 
 use super::{
-    Next,
+    Answered, Next,
     admit::{Admitted, EndsInOrder},
     narrow::Shows,
     resume::Stale,
@@ -80,16 +79,8 @@ impl<S> Tap<S> {
     }
 }
 
-impl<S: Next> Service<Request<Body>> for Tap<S> {
-    type Response = Response<Body>;
-    type Error = Refusal;
-    type Future = BoxFuture<'static, Result<Response<Body>, Refusal>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        self.next.poll_ready(context)
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+impl<S: Next> Next for Tap<S> {
+    fn call(&self, mut request: Request<Body>) -> Answered {
         let verb = request.extensions().get::<RequestInfo>().map(|info| info.verb);
         let window = match (verb == Some(Verb::Watch)).then(|| Budget::of(request.extensions()).window()).transpose() {
             Ok(window) => window,

@@ -5,21 +5,14 @@
 //! [`Watched`] says so, or when its pings are not answered, and each a while after one of its sides has ended. In sessions of
 //! exec, attach and port-forward nobody asks but the client.
 
-use std::{
-    future::poll_fn,
-    io,
-    pin::pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{future::poll_fn, io, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{
     FutureExt,
-    future::{BoxFuture, OptionFuture, select},
+    future::{OptionFuture, select},
 };
-use http::{HeaderMap, Request, Response, StatusCode, header};
+use http::{HeaderMap, Request, StatusCode, header};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use ringside_runtime::contained::contained;
@@ -28,7 +21,6 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tower::Service;
 
 pub(crate) mod borders;
 pub mod heartbeat;
@@ -37,13 +29,13 @@ mod tests;
 
 use self::{borders::Borders, heartbeat::Heartbeat};
 use super::{
-    Next,
+    Answered, Next,
     admit::Admitted,
     fence::Counted,
     hide::Hidden,
     tap::{Handed, Watched},
 };
-use crate::{body::Body, labels::Filter, request::RequestInfo, serve::Caller, status::Refusal};
+use crate::{body::Body, labels::Filter, request::RequestInfo, serve::Caller};
 
 /// How long one side has to end when the other has ended.
 const OTHER_SIDE: Duration = Duration::from_secs(10);
@@ -65,19 +57,11 @@ impl<S> Upgrade<S> {
     }
 }
 
-impl<S: Next> Service<Request<Body>> for Upgrade<S> {
-    type Response = Response<Body>;
-    type Error = Refusal;
-    type Future = BoxFuture<'static, Result<Response<Body>, Refusal>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        self.next.poll_ready(context)
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+impl<S: Next> Next for Upgrade<S> {
+    fn call(&self, mut request: Request<Body>) -> Answered {
         let wants = request.extensions().get::<RequestInfo>().is_some_and(|info| info.upgrade);
         let client = request.extensions_mut().remove::<OnUpgrade>();
-        let (true, Some(client)) = (wants, client) else { return self.next.call(request).boxed() };
+        let (true, Some(client)) = (wants, client) else { return self.next.call(request) };
         let over = request.extensions().get::<Admitted>().map(Admitted::over);
         let (counted, caller) =
             (request.extensions_mut().remove::<Counted>(), request.extensions_mut().remove::<Arc<Caller>>());

@@ -5,7 +5,6 @@
 
 use futures::future::OptionFuture;
 use http::{HeaderValue, Request, Response, header};
-use tower::ServiceExt;
 
 use super::{
     super::{
@@ -45,7 +44,7 @@ impl<S: Next> Elect<S> {
         if info.verb == Verb::List {
             return match locks.list(&name, request.headers()) {
                 Some(list) => Ok(list),
-                None => next.oneshot(request).await,
+                None => next.call(request).await,
             };
         }
         let wish = Wish::of(&info.query);
@@ -63,7 +62,7 @@ impl<S: Next> Elect<S> {
         }
         // It has to be read here: since v1.37 API servers compress a watch with initial events for whoever accepts that.
         request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        let response = next.oneshot(request).await?;
+        let response = next.call(request).await?;
         Ok(passing(response, locks, name, hold.holder().to_owned()))
     }
 }

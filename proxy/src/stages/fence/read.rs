@@ -1,7 +1,6 @@
 //! A get of one object: what is another shard's is not there.
 
 use http::{Request, Response};
-use tower::ServiceExt;
 
 use super::{Next, judge::Judge, target};
 use crate::{
@@ -20,7 +19,7 @@ pub(super) async fn read<S: Next>(
     resource: Resource,
 ) -> Result<Response<Body>, Refusal> {
     let asked = judge.fence.asking();
-    let response = next.oneshot(request).await?;
+    let response = next.call(request).await?;
     if !response.status().is_success() {
         return Ok(response);
     }
@@ -50,5 +49,5 @@ pub(super) async fn ask_and_read<S: Next>(
     if let Some(metadata) = judge.ask(&target).await? {
         judge.shown(&target, &metadata, asked)?;
     }
-    next.oneshot(request).await
+    next.call(request).await
 }

@@ -15,7 +15,6 @@ use ringside_ring::ResourceVersion;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::sleep;
-use tower::ServiceExt;
 
 use crate::{
     body::empty,
@@ -159,7 +158,7 @@ impl<S: Next> Pages<'_, S> {
             }
             let Some(from) = &self.from else { return Ok(None) };
             let query = [from.as_slice(), &[("limit", self.limit.to_string())]].concat();
-            let page = match self.looks.page(&mut self.next, &query, &self.accept).await {
+            let page = match self.looks.page(&self.next, &query, &self.accept).await {
                 Err(Unknown::NoRoom) if self.limit > 1 => {
                     self.limit /= 2;
                     sleep(self.pause).await;
@@ -192,7 +191,7 @@ impl Looks {
     /// not known, and nothing is told.
     pub(super) async fn since<S: Next>(
         &self,
-        next: &mut S,
+        next: &S,
         then: &ResourceVersion,
         tell: &mut Sender<Deleted>,
     ) -> Result<ResourceVersion, Unknown> {
@@ -247,12 +246,7 @@ impl Looks {
         Pages { looks: self, next, accept, limit: PAGE, pause: PAUSE, from, page, last }
     }
 
-    async fn page<S: Next>(
-        &self,
-        next: &mut S,
-        query: &[(&str, String)],
-        accept: &HeaderValue,
-    ) -> Result<List, Unknown> {
+    async fn page<S: Next>(&self, next: &S, query: &[(&str, String)], accept: &HeaderValue) -> Result<List, Unknown> {
         let budget = Budget::of(self.request.extensions());
         let _turn = budget.turn().await;
         let Scope { resource, version, namespace, .. } = &*self.scope;
@@ -263,7 +257,7 @@ impl Looks {
         let uri = path.parse().ok().and_then(|path| with_query(&path, &whole.to_string()).ok());
         *request.uri_mut() = uri.ok_or(Unknown::Refused)?;
         request.headers_mut().insert(header::ACCEPT, accept.clone());
-        let answer = next.clone().oneshot(request).await.map_err(|_| Unknown::NoAnswer)?;
+        let answer = next.call(request).await.map_err(|_| Unknown::NoAnswer)?;
         match answer.status() {
             StatusCode::OK => {}
             StatusCode::GONE => return Err(Unknown::Forgotten),

@@ -21,7 +21,6 @@ use futures::{
 use http::{Request, StatusCode, header};
 use ringside_ring::ResourceVersion;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
-use tower::ServiceExt;
 
 use super::departed::{Looks, Unknown};
 use crate::{
@@ -166,14 +165,14 @@ struct Asking {
 }
 
 impl Asking {
-    async fn until_answered<S: Next>(self, mut next: S, from: From, mut tell: Sender<Deleted>) -> Option<Again> {
+    async fn until_answered<S: Next>(self, next: S, from: From, mut tell: Sender<Deleted>) -> Option<Again> {
         let mut is_torn = false;
         let From { at: mut from, mut is_old, encoding } = from;
         let mut pause = PAUSE;
         loop {
             if is_old {
                 is_torn = true;
-                match Looks::of(&self.asked, &self.scope, encoding)?.since(&mut next, &from, &mut tell).await {
+                match Looks::of(&self.asked, &self.scope, encoding)?.since(&next, &from, &mut tell).await {
                     Ok(until) => from = until,
                     Err(Unknown::NoAnswer) => {
                         sleep(pause).await;
@@ -190,7 +189,7 @@ impl Asking {
                 // It began with a list in JSON, whatever its client prefers.
                 prefer_json(request.headers_mut(), "protobuf");
             }
-            let answer = next.clone().oneshot(request).await;
+            let answer = next.call(request).await;
             is_old = answer.as_ref().is_ok_and(|answer| answer.status() == StatusCode::GONE);
             match answer {
                 Ok(answer) if answer.status() == StatusCode::OK => {

@@ -19,7 +19,6 @@ use prost::Message as _;
 use ringside_ring::ResourceVersion;
 use serde_json::Value;
 use tokio::time::timeout;
-use tower::ServiceExt;
 
 use crate::{
     body::{Body, empty},
@@ -67,9 +66,9 @@ impl Asks {
     ) -> BoxStream<'static, Option<Deleted>> {
         let (asks, from) = (Arc::new(self), missed.from.clone());
         let ask = move |object: Arc<Leaving>| {
-            let (asks, mut next, from) = (asks.clone(), next.clone(), from.clone());
+            let (asks, next, from) = (asks.clone(), next.clone(), from.clone());
             async move {
-                let about = asks.about(&mut next, &object, from.as_ref(), whole);
+                let about = asks.about(&next, &object, from.as_ref(), whole);
                 timeout(ANSWER, about).await.ok().flatten()
             }
         };
@@ -81,7 +80,7 @@ impl Asks {
     /// The event about it, with the object in this encoding, unless what has the name is this shard's.
     async fn about<S: Next>(
         &self,
-        next: &mut S,
+        next: &S,
         object: &Leaving,
         from: Option<&ResourceVersion>,
         encoding: Option<Encoding>,
@@ -100,7 +99,7 @@ impl Asks {
     }
 
     /// The object as it was when it left, or as it is with its next shard.
-    async fn whole<S: Next>(&self, next: &mut S, object: &Leaving, encoding: Encoding) -> Option<Bytes> {
+    async fn whole<S: Next>(&self, next: &S, object: &Leaving, encoding: Encoding) -> Option<Bytes> {
         let accept = HeaderValue::from_static(encoding.media_type());
         for at in [Some(&object.version), None] {
             let list = self.list(next, object, (at, None), &accept).await;
@@ -119,7 +118,7 @@ impl Asks {
     /// The list of what has its name, in that state, and is selected.
     async fn list<S: Next>(
         &self,
-        next: &mut S,
+        next: &S,
         object: &Leaving,
         (at, selector): (Option<&ResourceVersion>, Option<&String>),
         accept: &HeaderValue,
@@ -137,7 +136,7 @@ impl Asks {
         let path = collection(&self.scope.resource, &self.scope.version, object.namespace.as_deref());
         *request.uri_mut() = with_query(&path.parse().ok()?, &query.to_string()).ok()?;
         request.headers_mut().insert(header::ACCEPT, accept.clone());
-        let answer = next.clone().oneshot(request).await.ok().filter(|answer| answer.status() == StatusCode::OK)?;
+        let answer = next.call(request).await.ok().filter(|answer| answer.status() == StatusCode::OK)?;
         let budget = Budget::of(self.request.extensions());
         budget.collect(answer.into_body(), MAX_ANSWER).await.ok()
     }

@@ -11,7 +11,10 @@ use crate::{
     body::BodyError,
     budget::SHARE,
     serve::Caller,
-    stages::authenticate::{Accounts, Authenticate, Foreign},
+    stages::{
+        Next as _,
+        authenticate::{Accounts, Authenticate, Foreign},
+    },
     status::Refusal,
 };
 
@@ -165,12 +168,12 @@ async fn another_accounts_token_is_refused_where_an_option_says_so() {
     let Shared { token, gaps, views, metrics, budget, .. } = Lab::new(known_tenant).shared;
     let unasked = Arc::new(|_: Request<Body>| unreachable!("the option decides"));
     let foreign = Foreign::new(ForeignTokens::Refuse, Accounts::new(unasked, budget), metrics.clone());
-    let next = service_fn(|_: Request<Body>| std::future::ready(Ok::<_, Refusal>(ok())));
+    let next = |_: Request<Body>| std::future::ready(Ok::<_, Refusal>(ok()));
     let stage = Authenticate::new(next, token, gaps, views, foreign);
-    let refused = stage.clone().oneshot(as_tenant("GET", "/version", "")).await;
+    let refused = stage.call(as_tenant("GET", "/version", "")).await;
     assert!(matches!(refused, Err(Refusal::Unauthorized)));
     assert_eq!(metrics.were_foreign("refused"), 1);
-    assert!(stage.oneshot(ask("GET", "/version")).await.is_ok());
+    assert!(stage.call(ask("GET", "/version")).await.is_ok());
 }
 
 /// Whether the connection of a request is kept, whoever else comes.

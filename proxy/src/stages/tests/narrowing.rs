@@ -1,6 +1,6 @@
 //! What is narrowed, what is left alone, and what is refused.
 
-use tower::Service as _;
+use crate::stages::Next as _;
 
 use super::*;
 use crate::{request::RequestInfo, stages::narrow::Narrow, status::Refusal};
@@ -103,8 +103,8 @@ async fn what_go_would_read_no_selector_from_is_refused() {
 
 #[tokio::test]
 async fn what_did_not_pass_the_stages_before_is_refused() {
-    let next = service_fn(|_: Request<Body>| async { Ok::<_, Refusal>(ok()) });
-    let mut narrow = Narrow::new(next, Metrics::default());
+    let next = |_: Request<Body>| async { Ok::<_, Refusal>(ok()) };
+    let narrow = Narrow::new(next, Metrics::default());
     let mut request = ask("GET", "/apis/x.io/v1/things");
     assert!(matches!(narrow.call(request).await, Err(Refusal::NotAShard)));
     request = ask("GET", "/apis/x.io/v1/things");
