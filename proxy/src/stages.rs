@@ -97,7 +97,7 @@ where
     }
 }
 
-/// What sends requests, behind the last stage.
+/// What sends requests, behind the last stage. It is always ready: it waits in its calls.
 pub trait Upstream:
     Service<Request<Body>, Response = Response<Body>, Error = UpstreamError, Future: Send + 'static>
     + Clone

@@ -2,7 +2,7 @@
 //!
 //! [`ApiServer`] knows where it is and with which credentials, and follows the files that say so. A [`Transport`] is a
 //! set of connections made with them: HTTP/2 connections that carry a bounded number of requests each, and HTTP/1.1
-//! where a connection becomes something else or the API server has no HTTP/2. [`ApiServer::client`] gives a
+//! where a connection becomes something else, for short reads, or where the API server has no HTTP/2. [`ApiServer::client`] gives a
 //! [`kube::Client`] on a transport of its own.
 
 use std::{io, path::PathBuf};

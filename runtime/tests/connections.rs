@@ -33,6 +33,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// As the transport has it.
 const PLACES: usize = 64;
 const SHORT_READS: usize = 8;
+const SHORT_READ: Duration = Duration::from_secs(5);
 /// The least that RFC 9113 asks of a server.
 const USUAL: Settings = Settings { http2: true, streams: 100 };
 
@@ -150,6 +151,37 @@ async fn few_short_reads_at_a_time_go_by_http_1_and_the_others_by_http_2() {
     assert_eq!(read("/").await, Version::HTTP_11);
     assert_eq!(get(&client, "/").await.version(), Version::HTTP_2);
     assert_eq!(server.connections(), SHORT_READS + 1, "they are kept");
+}
+
+#[tokio::test]
+async fn a_short_read_that_is_not_answered_by_http_1_goes_by_http_2() {
+    let asked = Arc::new(tokio::sync::Notify::new());
+    let tell = asked.clone();
+    let server = Server::start(USUAL, move |request| {
+        // What is asked on a new connection another server answers.
+        let is_dead = request.version() == Version::HTTP_11 && request.uri().path() != "/livez";
+        let tell = tell.clone();
+        async move {
+            if is_dead {
+                tell.notify_one();
+                std::future::pending::<()>().await;
+            }
+            Some(text("ok"))
+        }
+        .boxed()
+    })
+    .await;
+    let client = client(&server);
+    let reads = tokio::spawn(async move {
+        let mut request = Request::get("/").body(Full::default()).unwrap();
+        request.extensions_mut().insert(Short);
+        client.oneshot(request).await.unwrap().version()
+    });
+    timeout(DEADLINE, asked.notified()).await.unwrap();
+    tokio::time::pause();
+    tokio::time::advance(SHORT_READ).await;
+    tokio::time::resume();
+    assert_eq!(timeout(DEADLINE, reads).await.unwrap().unwrap(), Version::HTTP_2);
 }
 
 #[tokio::test]

@@ -85,7 +85,7 @@ const LIST: [OwnRequest; 15] = [
         "whether that watch showed what is let go, or missed that it was",
         |method, _, query| asks(method, query, &[NAMED, EXACT])),
     own("`GET` of `/livez`, on a new connection",
-        "whether a server without HTTP/2 is still there, of whose answer nothing has come for 10 s",
+        "whether a server that was asked by HTTP/1.1 is still there, of whose answer nothing has come for 10 s",
         |method, path, _| method == "GET" && path == "/livez"),
 ];
 

@@ -142,7 +142,7 @@ impl<S: Next> Watch<S> {
                 Some(Then::Page { token }) => match watch.later_page(&token, &budget).await {
                     Ok(Page { frames, then }) => (only(frames), Some(then)),
                     Err(reason) => {
-                        tracing::info!(resource = watch.resource(), %reason, "a watch from nothing ends within its list");
+                        tracing::info!(resource = watch.resource().map(display), %reason, "a watch from nothing ends within its list");
                         (only(Frames::json().expired(LIST_BROKE_OFF).unwrap_or_default()), None)
                     }
                 },
@@ -212,10 +212,7 @@ impl<S: Next> Watch<S> {
                 Ok(answer) => answer.status().to_string(),
                 Err(refusal) => refusal.to_string(),
             };
-            tracing::info!(
-                resource,
-                reason,
-                "a watch from nothing ends behind its list: the API server does not go on"
+            tracing::info!(resource = resource.map(display), %reason, "a watch from nothing ends behind its list: the API server does not go on"
             );
             StreamExt::boxed(stream::empty())
         }

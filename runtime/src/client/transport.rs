@@ -29,7 +29,10 @@ use hyper_util::{
 use kube::client::{AuthError, ConfigExt};
 use parking_lot::Mutex;
 use rustls::ClientConfig;
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout},
+};
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, layer::layer_fn, service_fn, util::BoxCloneSyncService};
 
 use super::{
@@ -44,8 +47,10 @@ use crate::{contained::Contained, explain::causes, no_answer::NoAnswer};
 
 /// How many HTTP/1.1 connections are kept that nothing is sent on. More are closed after their request.
 const UNUSED_CONNECTIONS: usize = 16;
-/// Short reads by HTTP/1.1 at a time, each on a connection of its own. More go by HTTP/2.
+/// Short reads that wait for an answer by HTTP/1.1 at a time. More go by HTTP/2.
 const SHORT_READS: usize = 8;
+/// How long one waits for it. HTTP/1.1 has no pings, so nothing else tells of a server that is gone behind a connection that is kept.
+const SHORT_READ: Duration = Duration::from_secs(5);
 /// How many headers an answer may have by HTTP/1.1, where they are counted: a write may have a hundred warnings.
 const HTTP1_HEADERS: usize = 500;
 /// What a connection by HTTP/1.1 keeps for what it reads: one that has read a long list may carry a watch for hours after it.
@@ -233,7 +238,7 @@ where
 
     async fn send(self: Arc<Self>, request: Request<B>) -> Result<Response<Held>, NoAnswer> {
         let again = Again::of(&request);
-        let (mut outcome, mut attempts) = (self.attempt(request).await, 1);
+        let (mut outcome, mut attempts) = (self.first(request, again.as_ref()).await, 1);
         while let (Err(error), Some(again)) = (&outcome, &again)
             && again.may_follow(error, attempts)
         {
@@ -243,12 +248,19 @@ where
         outcome
     }
 
+    /// A short read goes by HTTP/1.1 where there is a place for it, and by HTTP/2 where it has no answer then.
+    async fn first(&self, request: Request<B>, again: Option<&Again>) -> Result<Response<Held>, NoAnswer> {
+        let is_short = request.extensions().get::<Short>().is_some() && self.http2.is_some();
+        let place = is_short.then(|| self.short_reads.try_acquire().ok()).flatten();
+        let (Some(_place), Some(again)) = (place, again) else { return self.attempt(request).await };
+        match timeout(SHORT_READ, self.attempt_http1(request)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) | Err(_) => self.attempt(again.request((self.empty)())).await,
+        }
+    }
+
     async fn attempt(&self, request: Request<B>) -> Result<Response<Held>, NoAnswer> {
         let upgrade = request.headers().contains_key(header::UPGRADE);
-        let is_short = request.extensions().get::<Short>().is_some();
-        if let Some(Ok(_until_answered)) = is_short.then(|| self.short_reads.try_acquire()) {
-            return self.attempt_http1(request).await;
-        }
         let http2 = if request.extensions().get::<Watch>().is_some() { &self.watches } else { &self.http2 };
         let Some(http2) = http2.as_ref().filter(|_| !upgrade && self.may_have_http2()) else {
             return self.attempt_http1(request).await;

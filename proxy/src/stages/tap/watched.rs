@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use ringside_ring::ResourceVersion;
 use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFutureOwned;
+use tracing::field::display;
 
 use super::{
     super::Next,
@@ -244,7 +245,10 @@ impl Watched {
             }
             // It asks anew with its next watch.
             Some(None) => {
-                tracing::warn!(resource = self.resource(), "can't ask what a client missed: its watch is ended");
+                tracing::warn!(
+                    resource = self.resource().map(display),
+                    "can't ask what a client missed: its watch is ended"
+                );
                 self.end = Some(ready(End::Unplaced).boxed());
             }
             None => self.view.iter().for_each(|view| view.told(&telling.missed)),
@@ -430,12 +434,12 @@ impl Watched {
         };
         let kept = self.frames.kept() + self.marker.as_ref().map_or(0, |marker| marker.kept());
         if !self.permit.resize(kept) {
-            let resource = self.resource();
+            let resource = self.resource().map(display);
             tracing::warn!(resource, "a watch is ended: there is no room to keep its event until it can be read");
             self.end = Some(ready(End::NotUnderstood).boxed());
         }
         if self.view.is_some() && self.frames.is_opaque() {
-            let resource = self.resource();
+            let resource = self.resource().map(display);
             tracing::warn!(
                 resource,
                 "a watch is ended: what the API server sent is not in the format that it announced"
