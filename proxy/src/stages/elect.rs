@@ -72,7 +72,7 @@ impl<S: Next> Next for Elect<S> {
             let (locks, answered) = (self.locks.clone(), self.next.call(request));
             return match look {
                 Some(look) => answered.map_ok(|answer| look.at(answer, locks)).boxed(),
-                None => answered.boxed(),
+                None => answered,
             };
         };
         let (this, locks, name) = (self.clone(), self.locks.clone(), asked.name().cloned());

@@ -22,6 +22,7 @@ pub(super) const CERT_MANAGER: Controller = Controller {
     operator: Operator::CertManager,
     deployment: "cert-manager",
     beside: ISSUER,
+    made_beside: 0,
     kind: ["cert-manager.io", "v1", "Certificate"],
     spec,
     secret,

@@ -14,6 +14,8 @@ pub(super) struct Controller {
     pub(super) deployment: &'static str,
     /// What all of its objects name, in YAML.
     pub(super) beside: &'static str,
+    /// How many more objects it makes something of, because of that.
+    pub(super) made_beside: usize,
     /// The kind of its objects.
     pub(super) kind: [&'static str; 3],
     /// The spec of an object that was changed so often.

@@ -34,6 +34,7 @@ pub(super) const EXTERNAL_SECRETS: Controller = Controller {
     operator: Operator::ExternalSecrets,
     deployment: "external-secrets",
     beside: BESIDE,
+    made_beside: 1,
     kind: ["external-secrets.io", "v1", "ExternalSecret"],
     spec,
     secret: name,

@@ -172,8 +172,7 @@ impl World {
         }
         assert!(writes.by_shards > changes.len() && outside.by_shards > changes.len(), "{outside:#?}");
         assert!(outside.foreign.is_empty() && outside.twice.is_empty(), "{outside:#?}");
-        // For each, and for what some of what is beside them makes.
-        assert!(outside.made.len() >= changes.len(), "{outside:#?}");
+        assert_eq!(outside.made.len(), changes.len() + self.of.made_beside);
         let (mut asked, mut again) = (0, 0);
         for (index, change) in changes.iter().enumerate() {
             let made = &outside.made[&format!("default/{}", name(index))];
@@ -183,7 +182,8 @@ impl World {
             again += (self.of.again)(made, versions);
         }
         println!("{again} of {asked} versions were worked on once more, by the replica that had the object");
-        assert!(again * self.of.may_again.unwrap_or(asked + 1) <= asked, "{again} of {asked}: {outside:#?}");
+        let most = self.of.may_again.map_or(0, |one_in| asked / one_in);
+        assert!(again <= most, "{again} of {asked}: {outside:#?}");
     }
 }
 

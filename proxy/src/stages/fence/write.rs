@@ -3,7 +3,6 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use futures::FutureExt;
 use http::{Request, Response, StatusCode, header, request::Parts};
 
 use super::{
@@ -88,7 +87,7 @@ pub(super) async fn write<S: Next>(
     let may_follow = (!owners.is_empty() && !is_dry()).then(|| (admitted.clone(), alone.clone()));
     let is_foreign = is_foreign(&head.headers);
     ticket.sent();
-    let answer = next.call(Request::from_parts(head, body)).boxed();
+    let answer = next.call(Request::from_parts(head, body));
     let answered = if info.upgrade {
         answer.await
     } else {
