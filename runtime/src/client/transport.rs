@@ -193,6 +193,8 @@ fn ours(error: BoxError) -> NoAnswer {
 /// Sends requests that have all their headers.
 struct Exchange<B> {
     http1: Client<Connector, B>,
+    /// For upgrades, each by a new connection: one that was kept may lead to a server that is gone, and an upgrade is not sent again.
+    upgrades: Client<Connector, B>,
     /// Those that answer by HTTP/1.1.
     servers: Arc<Servers>,
     /// None without TLS, where nothing is negotiated.
@@ -217,23 +219,26 @@ where
     ) -> Result<Self, ConnectError> {
         let connector = server.connector(access, tls, Offer::Http1)?;
         let servers = Arc::new(Servers::new(connector.clone(), &access.config.cluster_url, settings.pings));
-        let http1 = Client::builder(Contained)
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(UNUSED)
-            .pool_max_idle_per_host(UNUSED_CONNECTIONS)
-            // As the client wrote them, or as Go does.
-            .http1_preserve_header_case(true)
-            .http1_title_case_headers(true)
-            .http1_max_headers(HTTP1_HEADERS)
-            .http1_max_buf_size(HTTP1_BUFFER)
-            .build(connector);
+        let http1 = |unused| {
+            Client::builder(Contained)
+                .timer(TokioTimer::new())
+                .pool_timer(TokioTimer::new())
+                .pool_idle_timeout(UNUSED)
+                .pool_max_idle_per_host(unused)
+                // As the client wrote them, or as Go does.
+                .http1_preserve_header_case(true)
+                .http1_title_case_headers(true)
+                .http1_max_headers(HTTP1_HEADERS)
+                .http1_max_buf_size(HTTP1_BUFFER)
+                .build(connector.clone())
+        };
+        let (http1, upgrades) = (http1(UNUSED_CONNECTIONS), http1(0));
         let secured = access.config.cluster_url.scheme() != Some(&Scheme::HTTP);
         let http2 = secured.then(|| server.connector(access, tls, Offer::Both)).transpose()?;
         let of = |window| http2.clone().map(|connector| Http2::new(connector, settings.pings, window));
         let (answers, watches) = (of(StreamWindow::OF_ANSWERS), of(StreamWindow::OF_WATCHES));
         let (ask_again, short_reads) = (Mutex::default(), Semaphore::new(SHORT_READS));
-        Ok(Self { http1, servers, http2: answers, watches, ask_again, short_reads, empty: settings.empty })
+        Ok(Self { http1, upgrades, servers, http2: answers, watches, ask_again, short_reads, empty: settings.empty })
     }
 
     async fn send(self: Arc<Self>, request: Request<B>) -> Result<Response<Held>, NoAnswer> {
@@ -277,12 +282,13 @@ where
 
     async fn attempt_http1(&self, mut request: Request<B>) -> Result<Response<Held>, NoAnswer> {
         let authorization = request.headers().get(header::AUTHORIZATION).cloned();
+        let http1 = if request.headers().contains_key(header::UPGRADE) { &self.upgrades } else { &self.http1 };
         let connection = capture_connection(&mut request);
         // In a place of its own: it is seldom needed for more than a moment, and every request has one.
         let gone = Box::pin(self.gone(connection, authorization.clone()));
         let response = tokio::select! {
             biased;
-            response = self.http1.request(request) => response.map_err(|error| no_answer(&error))?,
+            response = http1.request(request) => response.map_err(|error| no_answer(&error))?,
             server = gone => return Err(NoAnswer::Gone(server)),
         };
         let server = response.extensions().get::<HttpInfo>().map(HttpInfo::remote_addr);

@@ -30,6 +30,9 @@ const NOTHING: &str = "watch=1&labelSelector=nothing";
 /// What ends a WebSocket in order: a frame that closes it, with 1000 (RFC 6455, section 5.5.1).
 pub(crate) const CLOSED: &[u8] = &[0x88, 2, 0x03, 0xe8];
 
+/// A session in a pod that no node runs.
+const EXEC: &str = "/api/v1/namespaces/default/pods/a-pod/exec?command=sleep&stdout=true";
+
 /// What all requests are marked with, but for sessions.
 const MARK: &str = "endurance";
 
@@ -137,10 +140,16 @@ impl Upgraded {
         Self::begun(Raw::send(&endpoint(proxy), &ask, MARK).await.unwrap(), b"").await
     }
 
+    /// Asks for a session in a pod that is not there: that needs a connection to the API server of its own.
+    pub(crate) async fn refused(proxy: &Proxy) {
+        let asked = async { Raw::send(&endpoint(proxy), &upgrade(EXEC, "websocket"), MARK).await.unwrap().head().await };
+        let head = timeout(PATIENCE, asked).await.expect("no answer").unwrap();
+        assert!(head.status.starts_with("HTTP/1.1 404"), "{head:?}");
+    }
+
     /// A session by a protocol that the API server agrees to, which has said this. The protocol is its mark.
     pub(crate) async fn exec(proxy: &Proxy, protocol: &str, said: &[u8]) -> Self {
-        let exec = format!("/api/v1/namespaces/{NAMESPACE}/pods/a-pod/exec?command=sleep&stdout=true");
-        Self::begun(Raw::send(&endpoint(proxy), &upgrade(&exec, protocol), protocol).await.unwrap(), said).await
+        Self::begun(Raw::send(&endpoint(proxy), &upgrade(EXEC, protocol), protocol).await.unwrap(), said).await
     }
 
     async fn begun(mut raw: Raw, said: &[u8]) -> Self {
