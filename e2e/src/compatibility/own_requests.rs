@@ -71,7 +71,7 @@ const LIST: [OwnRequest; 15] = [
         |method, path, _| method == "PATCH" && path.starts_with("/apis/kopf.dev/v1/") && path.contains("/kopfpeerings/")),
     own("list of the name `-`, which no object has, of a controlled resource that the controller watches",
         "whether the API server knows all that was written before: then an object that came from another shard is shown",
-        |method, _, query| method == "GET" && query.ends_with("fieldSelector=metadata.name%3D-")),
+        |method, _, query| method == "GET" && query.ends_with("fieldSelector=metadata.name=-")),
     own("list of one name, for its metadata",
         "whose an object is at this moment, where it is written, or read in a form that does not say it",
         |method, _, query| asks(method, query, &[NAMED]) && !query.contains(EXACT) && !query.contains("limit=")),

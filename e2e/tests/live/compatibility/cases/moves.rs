@@ -10,7 +10,42 @@ const LEAVER: &str = "/api/v1/namespaces/moving/secrets/leaver";
 
 pub(crate) fn cases() -> Vec<Case> {
     let missed = case("watch behind a move that the watch before it did not see", "JSON", missed);
-    vec![missed.costs("a proxy and a move of its own; the handover's cases show it in every format")]
+    let arrives = case("watch that shows what comes from another shard", "JSON", arrives);
+    vec![
+        missed.costs("a proxy and a move of its own; the handover's cases show it in every format"),
+        arrives.costs("a proxy of its own; the cases of children show it on a watch that is late"),
+    ]
+}
+
+/// The sharder wrote to it, so it may have children that came before it, by another watch.
+async fn arrives(probe: Probe) -> Result<Outcome> {
+    const ARRIVING: &str = "arriving";
+    let (sites, maps) = (Kind::Website.collection(ARRIVING), Kind::ConfigMap.collection(ARRIVING));
+    let children = json!([{"group": "", "resource": "configmaps"}]);
+    let resources = json!([{"group": "web.example.com", "resource": "websites", "controlledResources": children}]);
+    probe.fixture.namespace(ARRIVING).await?;
+    let shard = probe.fixture.alone(ARRIVING, Offer::Both, &resources).await?;
+    shard.serves(&[&sites, &maps]).await?;
+    let probe = probe.of(&shard);
+    let from = probe.fixture.anew(&sites, &json!(site("before", BTreeMap::new()))).await?;
+    let watch = async |objects: &str| {
+        let ask = Ask::get(format!("{objects}?watch=1&resourceVersion={from}"));
+        shard.proxied.open(Http::Two, &ask, &probe.mark).await
+    };
+    let (mut roots, _children) = (watch(&sites).await?, watch(&maps).await?);
+    probe.take();
+    let assigned = format!("{sites}?fieldManager=ringside-sharder");
+    let comer = json!(site("comer", shard.labels())).to_string();
+    probe.fixture.admin(&Ask::new(Method::POST, assigned).body(JSON, comer)).await?;
+    let shown = stream::read(&mut roots, Format::Lines, stream::last(|event| event.shows("comer"))).await?;
+    ensure!(shown.len() == 1, "{shown:?}");
+    // Asked with the client's headers, on the connection of the other watch.
+    let asked = probe.take();
+    let is_question = |target: &str| target.starts_with("/api/v1/") && !target.contains("watch=");
+    ensure!(asked.iter().any(|it| is_question(&it.target)), "{asked:#?}");
+    own_requests::note(asked.iter().map(|it| (it.method.as_str(), it.target.as_str())))?;
+    shard.note_own_requests()?;
+    Ok(Outcome::Changed("is shown once the watches of its children have caught up, or after 3 s"))
 }
 
 /// A client lists between two watches, and an object was drained in between. Its list does not have the object any more, and

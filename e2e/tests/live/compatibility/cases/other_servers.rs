@@ -131,8 +131,10 @@ async fn without_streaming_lists(probe: Probe) -> Result<Outcome> {
     let proxied = probe.proxied(&ask).await?.with(StatusCode::OK)?;
     ensure!(contains(&proxied.body, b"own-") && !contains(&proxied.body, b"other-"), "{}", proxied.text());
     ensure!(!contains(&proxied.body, b"BOOKMARK"), "its client asked for none: {}", proxied.text());
-    let arrived = probe.take().len();
-    ensure!(arrived == 3, "{arrived} requests arrived");
+    let mut arrived = probe.take();
+    // Other cases move objects meanwhile, and the proxy asks about each by its name.
+    arrived.retain(|it| !it.target.contains("fieldSelector"));
+    ensure!(arrived.len() == 3, "{arrived:#?}");
     Ok(Outcome::Changed(
         "begins with a list of the present, as a streaming list would: an old state shows what was moved away",
     ))
