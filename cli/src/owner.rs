@@ -33,6 +33,7 @@ use crate::{
     rings,
 };
 
+mod named;
 mod proxy;
 mod report;
 mod text;
@@ -45,11 +46,10 @@ const MAX_DEPTH: usize = 8;
 /// The arguments of `owner`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// The resource, as `kubectl` names it: `websites`, or `websites.web.example.com`.
+    /// The resource, as `kubectl` names it: `websites`, `website`, a short name, or `websites.web.example.com`.
     #[arg(required_unless_present = "proxy")]
     resource: Option<String>,
-    /// The object, as NAME or NAMESPACE/NAME.
-    #[arg(required_unless_present = "proxy")]
+    /// The object, as NAME or NAMESPACE/NAME. RESOURCE/NAME in one word names it as well.
     object: Option<String>,
     /// In place of an object: what the proxy of this replica is doing now, its Pod as NAME or NAMESPACE/NAME.
     #[arg(long, value_name = "POD", conflicts_with_all = ["resource", "object", "ring"])]
@@ -75,17 +75,17 @@ pub async fn run(global: &Global, arguments: Arguments) -> anyhow::Result<Said> 
         let text = render(global.output, &doing, proxy::screen)?;
         return Ok(if doing.lease_lost.is_none() { Said::good(text) } else { Said::unhealthy(text) });
     }
-    // clap asks for both where no proxy is named.
-    let (resource, object) = (resource.unwrap_or_default(), object.unwrap_or_default());
+    // clap asks for one where no proxy is named.
+    let (resource, object) = named::object(&resource.unwrap_or_default(), object)?;
     let rings = match &ring {
         Some(name) => vec![rings::read(client, name).await?],
         None => rings::read_all(client).await?.into_values().flatten().collect(),
     };
-    let Some((ring, id)) = ring_with(&rings, &resource)? else {
-        let shared: BTreeSet<_> =
-            rings.iter().flat_map(|ring| ring.spec.all_resources()).map(|it| it.to_string()).collect();
-        let shared: Vec<_> = shared.into_iter().collect();
-        return Ok(Said::good(format!("outside: no ring has '{resource}'; rings share {}", shared.join(", "))));
+    let shared: BTreeSet<_> = rings.iter().flat_map(|ring| ring.spec.all_resources()).collect();
+    let meant = named::resources(client, &resource, &shared).await?;
+    let Some((ring, id)) = ring_with(&rings, &meant)? else {
+        let text = format!("outside: no ring has {}; rings share {}", listed(&meant), listed(&shared));
+        return Ok(Said::good(text));
     };
     let served = discovery::resource(client, &id).await?;
     let (namespace, name) = cluster.split(&object);
@@ -97,12 +97,20 @@ pub async fn run(global: &Global, arguments: Arguments) -> anyhow::Result<Said> 
     Ok(if report.healthy { Said::good(text) } else { Said::unhealthy(text) })
 }
 
-/// The ring that has the resource, and the resource's whole name.
-fn ring_with<'a>(rings: &'a [Ring], named: &str) -> anyhow::Result<Option<(&'a Ring, GroupResource)>> {
-    let is_named = |id: &GroupResource| id.resource == named || id.to_string() == named;
+fn listed(resources: &BTreeSet<GroupResource>) -> String {
+    resources.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The ring that has one of the resources that are meant, and that resource.
+fn ring_with<'a>(
+    rings: &'a [Ring],
+    meant: &BTreeSet<GroupResource>,
+) -> anyhow::Result<Option<(&'a Ring, GroupResource)>> {
     let found: Vec<_> = rings
         .iter()
-        .flat_map(|ring| ring.spec.all_resources().into_iter().filter(is_named).map(move |id| (ring, id)))
+        .flat_map(|ring| {
+            ring.spec.all_resources().into_iter().filter(|id| meant.contains(id)).map(move |id| (ring, id))
+        })
         .collect();
     if found.len() > 1 {
         let all: BTreeSet<_> = found
@@ -110,7 +118,7 @@ fn ring_with<'a>(rings: &'a [Ring], named: &str) -> anyhow::Result<Option<(&'a R
             .map(|(ring, id)| anyhow::Ok(format!("{id} of {}", ring.name()?)))
             .collect::<anyhow::Result<_>>()?;
         let all: Vec<_> = all.into_iter().collect();
-        bail!("'{named}' is more than one: name one with --ring, or with its group: {}", all.join(", "));
+        bail!("more than one is meant: name one with --ring, or with its group: {}", all.join(", "));
     }
     Ok(found.into_iter().next())
 }
@@ -282,11 +290,15 @@ mod tests {
     #[test]
     fn ring_is_found_by_the_resource() {
         let one = [ring("a")];
-        let found = |rings: &[Ring], named: &str| ring_with(rings, named).map(|it| it.map(|(_, id)| id.to_string()));
-        assert_eq!(found(&one, "websites").unwrap().as_deref(), Some("websites.web.example.com"));
-        assert_eq!(found(&one, "configmaps").unwrap().as_deref(), Some("configmaps"));
-        assert_eq!(found(&one, "pods").unwrap(), None);
-        let told = found(&[ring("a"), ring("b")], "websites").unwrap_err().to_string();
+        let found = |rings: &[Ring], group: &str, resource: &str| {
+            let meant = GroupResource { group: group.to_owned(), resource: resource.to_owned() };
+            ring_with(rings, &[meant].into()).map(|it| it.map(|(_, id)| id.to_string()))
+        };
+        let websites = ("web.example.com", "websites");
+        assert_eq!(found(&one, websites.0, websites.1).unwrap().as_deref(), Some("websites.web.example.com"));
+        assert_eq!(found(&one, "", "configmaps").unwrap().as_deref(), Some("configmaps"));
+        assert_eq!(found(&one, "", "pods").unwrap(), None);
+        let told = found(&[ring("a"), ring("b")], websites.0, websites.1).unwrap_err().to_string();
         assert!(told.contains("--ring") && told.contains("websites.web.example.com of b"), "{told}");
     }
 }
