@@ -4,9 +4,9 @@ use std::{fs, io, path::PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
+use ringside_inject::{self as inject, Amounts, Change, Injected, Injection, Ports, Resources, Sidecar};
 use ringside_ring::RingName;
 use ringside_runtime::config::parse_duration;
-use ringside_sharder::inject::{self, Amounts, Change, Injected, Injection, Ports, Resources, Sidecar};
 use serde_json::Value;
 
 use crate::{

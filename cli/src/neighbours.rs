@@ -8,8 +8,8 @@ use kube::{
     core::DynamicObject,
     discovery::ApiResource,
 };
+use ringside_inject::{self as inject, CONTAINER};
 use ringside_runtime::explain::explain;
-use ringside_sharder::inject::{self, CONTAINER};
 use serde_json::{Map, Value, json};
 
 mod interference;

@@ -7,4 +7,5 @@ pub mod proxy;
 pub mod replay;
 pub mod review;
 
-use ringside_sharder::{fuzzing::Webhook, inject::uninject};
+use ringside_inject::uninject;
+use ringside_sharder::fuzzing::Webhook;

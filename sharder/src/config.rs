@@ -4,6 +4,7 @@ use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, str::FromStr, time::D
 
 use clap::{Parser, builder::FalseyValueParser};
 use http::Uri;
+use ringside_inject::{Amounts, Resources};
 use ringside_ring::{RingKind, cluster_ring::SHARDER_NAMESPACE, placement::DEFAULT_TOKENS_PER_SHARD};
 use ringside_runtime::{
     config::{Faults, parse_address, parse_duration, parse_namespace},
@@ -11,10 +12,7 @@ use ringside_runtime::{
 };
 use tracing_subscriber::EnvFilter;
 
-use crate::{
-    inject::{Amounts, Resources},
-    queue::limiter::{MAX_PERMITS, MIN_PERMITS},
-};
+use crate::queue::limiter::{MAX_PERMITS, MIN_PERMITS};
 
 /// The options as they were given, before they are checked: as text, so that every fault is seen at once.
 #[derive(Clone, Debug, Parser)]

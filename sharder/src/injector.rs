@@ -13,6 +13,7 @@ use kube::{
     core::{DynamicObject, TypeMeta},
     discovery::ApiResource,
 };
+pub(crate) use ringside_inject::{DISABLED, LABEL};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -33,7 +34,6 @@ use crate::{
 pub(crate) const PATH: &str = "/inject";
 /// The path of the webhook that keeps the proxy a sidecar.
 pub(crate) const SIDECAR_PATH: &str = "/sidecar";
-pub(crate) use crate::inject::{DISABLED, LABEL};
 /// The label's value on a namespace.
 const ENABLED: &str = "enabled";
 

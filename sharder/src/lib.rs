@@ -36,7 +36,6 @@ mod fence;
 mod fixtures;
 mod groups;
 mod index;
-pub mod inject;
 mod injector;
 mod keep;
 mod leader;

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Client;
-use ringside_sharder::inject::{self, DISABLED, Injection, LABEL, Resources, Sidecar};
+use ringside_inject::{self as inject, DISABLED, Injection, LABEL, Resources, Sidecar};
 use serde_json::Value;
 
 use super::{Finding, Mark};

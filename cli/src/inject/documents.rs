@@ -1,7 +1,7 @@
 //! The documents of a YAML file. Only the one that changes is written anew; the others are printed byte by byte.
 
 use anyhow::{Context as _, bail};
-use ringside_sharder::inject::is_workload;
+use ringside_inject::is_workload;
 use serde_json::Value;
 
 /// A file's documents, each with the separator before it.

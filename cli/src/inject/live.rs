@@ -8,8 +8,8 @@ use kube::{
     core::DynamicObject,
     discovery::ApiResource,
 };
+use ringside_inject::{Refusal, Sidecar, has_proxy};
 use ringside_runtime::explain::{code, explain};
-use ringside_sharder::inject::{Refusal, Sidecar, has_proxy};
 use serde::Serialize;
 use serde_json::{Value, json};
 

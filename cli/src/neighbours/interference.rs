@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ringside_sharder::inject::{CONTAINER, TOKEN_VOLUME, VOLUME};
+use ringside_inject::{CONTAINER, TOKEN_VOLUME, VOLUME};
 use serde_json::{Map, Value};
 
 use super::containers;

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Mutex};
 
 use kube::client::Body;
-use ringside_sharder::inject::{Injection, Resources, Sidecar, TOKEN_VOLUME, VOLUME, inject};
+use ringside_inject::{Injection, Resources, Sidecar, TOKEN_VOLUME, VOLUME, inject};
 
 use super::{interference::Refuser, *};
 

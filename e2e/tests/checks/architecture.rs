@@ -8,7 +8,7 @@ use std::{
 
 use ringside_e2e::pages::{files, root};
 
-const CRATES: [&str; 8] = ["ring", "runtime", "proxy", "sharder", "cli", "model", "e2e", "bench"];
+const CRATES: [&str; 9] = ["ring", "runtime", "inject", "proxy", "sharder", "cli", "model", "e2e", "bench"];
 
 /// Every Rust file below this folder of a crate.
 fn sources(dir: &str) -> Vec<PathBuf> {
@@ -21,8 +21,8 @@ fn sources(dir: &str) -> Vec<PathBuf> {
 fn named_paths(page: &str) -> Vec<&str> {
     let looks_like_path = |text: &&str| {
         let known = [
-            "ring/", "runtime/", "proxy/", "sharder/", "cli/", "e2e/", "fuzz/", "model/", "bench/", "deploy/", "docs/",
-            ".ci/",
+            "ring/", "runtime/", "inject/", "proxy/", "sharder/", "cli/", "e2e/", "fuzz/", "model/", "bench/",
+            "deploy/", "docs/", ".ci/",
         ];
         known.iter().any(|start| text.starts_with(start)) && !text.contains([' ', '<', '*', '{'])
     };

@@ -60,7 +60,7 @@ fn the_ports_that_are_scraped_are_those_of_the_manifests() {
     let ports: Vec<_> = monitors.lines().filter_map(|line| line.trim().strip_prefix("- port: ")).collect();
     assert_eq!(ports, ["admin", "ringside-admin"]);
     let proxy = read("deploy/example/deployment.yaml");
-    let injected = read("sharder/src/inject/container.rs");
+    let injected = read("inject/src/container.rs");
     assert!(injected.contains(r#"{"name": "ringside-admin", "containerPort": ports.admin}"#));
     assert!(proxy.contains("- name: ringside-admin\n          containerPort: 6444\n"));
     assert!(proxy.contains("- name: RINGSIDE_ADMIN_LISTEN\n          value: \"[::]:6444\"\n"));

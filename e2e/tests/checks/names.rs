@@ -149,8 +149,9 @@ fn conditions_and_events_exist() {
 
 #[test]
 fn labels_and_annotations_exist() {
-    let folders =
-        ["sharder/src", "ring/src", "proxy/src", "cli/src"].into_iter().flat_map(|folder| files(folder, "rs"));
+    let folders = ["sharder/src", "ring/src", "inject/src", "proxy/src", "cli/src"]
+        .into_iter()
+        .flat_map(|folder| files(folder, "rs"));
     let code: String = folders.map(|path| fs::read_to_string(path).unwrap()).collect();
     let keys = |text: &str| -> BTreeSet<String> {
         let is_part = |sign: char| sign.is_ascii_alphanumeric() || sign == '-';

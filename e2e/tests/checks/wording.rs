@@ -140,7 +140,7 @@ fn texts_for_users_have_none_of_the_terms() {
             found.push(format!("ARCHITECTURE.md: '{term}', instead of {instead}"));
         }
     }
-    for krate in ["ring", "runtime", "proxy", "sharder", "cli"] {
+    for krate in ["ring", "runtime", "inject", "proxy", "sharder", "cli"] {
         let sources = files(&format!("{krate}/src"), "rs").into_iter();
         let is_test = |path: &Path| path.to_str().is_some_and(|it| it.contains("tests") || it.contains("fixture"));
         for path in sources.filter(|path| !is_test(path)) {

@@ -12,6 +12,7 @@ use kube::{
     core::{Expression, Selector},
     discovery::ApiResource,
 };
+use ringside_inject::INJECTED;
 use ringside_ring::RingName;
 use ringside_runtime::explain::explain;
 use serde_json::json;
@@ -19,7 +20,6 @@ use tokio::{sync::watch, time::sleep};
 
 use super::{DISABLED, ENABLED, LABEL};
 use crate::{
-    inject::INJECTED,
     injector::ring::{RINGS, accounts_of, ring_of},
     leases::Leases,
     namespaces::Namespaces,

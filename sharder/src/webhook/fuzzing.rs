@@ -3,14 +3,13 @@
 use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
 
 use kube::{Client, client::Body, discovery::ApiResource};
+use ringside_inject::Sidecar;
 use ringside_ring::{Members, Ring, RingName, ShardName, cluster_ring::GroupResource, lease::ShardState};
 use ringside_runtime::clock::Boottime;
 use tokio::{runtime::Runtime, sync::watch};
 
 use super::{Injector, Room, reviewer::Reviewer};
-use crate::{
-    inject::Sidecar, leases::Leases, metrics::Metrics, namespaces::Namespaces, resources::Resource, snapshot::Snapshot,
-};
+use crate::{leases::Leases, metrics::Metrics, namespaces::Namespaces, resources::Resource, snapshot::Snapshot};
 
 #[cfg(test)]
 #[allow(unreachable_pub, reason = "shared with the fuzz targets")]
@@ -25,7 +24,7 @@ mod replay;
 #[path = "../../../fuzz/src/review.rs"]
 mod review;
 #[cfg(test)]
-use crate::inject::uninject;
+use ringside_inject::uninject;
 
 /// Few: the target is about what is made of the placement.
 const TOKENS: NonZeroU32 = NonZeroU32::MIN;

@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use json_patch::Patch;
 use kube::Client;
+use ringside_inject::{Amounts, INJECTED, Injection, Resources, Sidecar, inject};
 use ringside_ring::RingName;
 use ringside_runtime::explain::explain;
 use serde::Deserialize;
@@ -18,7 +19,6 @@ use super::{
     response::Answer,
 };
 use crate::{
-    inject::{Amounts, INJECTED, Injection, Resources, Sidecar, inject},
     injector::ring::{RINGS, ring_of},
     namespaces::Namespaces,
 };

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::VolumeMount;
 
-use ringside_sharder::inject;
+use ringside_inject as inject;
 
 use super::Seen;
 use crate::fit::subject::{self, Subject, options};

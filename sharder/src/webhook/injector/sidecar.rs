@@ -3,15 +3,13 @@
 //! Who decodes a pod by types older than Kubernetes 1.28 and writes it back drops `restartPolicy` of init containers. The API server
 //! then refuses the pod for the probes of the proxy, or for a change that a pod can't have.
 
+use ringside_inject::CONTAINER;
 use serde_json::{Value, json};
 
 use super::{Fault, Review};
-use crate::{
-    inject::CONTAINER,
-    webhook::{
-        request::{Unreadable, parse},
-        response::Answer,
-    },
+use crate::webhook::{
+    request::{Unreadable, parse},
+    response::Answer,
 };
 
 /// Answers a review of a pod that has the proxy.

@@ -85,7 +85,7 @@ async fn pod_says_how() {
     let expected = json!({"requests": {"cpu": "10m", "memory": "128Mi"}, "limits": {"cpu": "500m", "memory": "128Mi"}});
     assert_eq!(made["spec"]["initContainers"][0]["resources"], expected);
     let older = patched(&pod, &answered(&api("28"), "", &pod).await);
-    assert_eq!(older["spec"]["containers"][1]["name"], crate::inject::CONTAINER);
+    assert_eq!(older["spec"]["containers"][1]["name"], ringside_inject::CONTAINER);
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn pod_that_can_not_have_the_proxy_is_refused_with_the_reason() {
 async fn pod_that_asks_for_a_plain_container_gets_one() {
     let pod = pod(&json!({"labels": {LABEL: "websites"}, "annotations": {PLAIN: "true"}}));
     let made = patched(&pod, &answered(&api("33"), "", &pod).await);
-    assert_eq!(made["spec"]["containers"][1]["name"], crate::inject::CONTAINER);
+    assert_eq!(made["spec"]["containers"][1]["name"], ringside_inject::CONTAINER);
 }
 
 #[tokio::test(start_paused = true)]

@@ -21,13 +21,11 @@ mod resources;
 mod tests;
 mod token;
 
-use self::before::Before;
-pub use self::options::{Injection, Ports, Sidecar};
-use self::parts::{containers_of, items, remove, spec_of};
-pub use self::{
-    resources::{Amounts, Resources},
-    token::{TOKEN_VOLUME, has_token},
-};
+use before::Before;
+pub use options::{Injection, Ports, Sidecar};
+use parts::{containers_of, items, remove, spec_of};
+pub use resources::{Amounts, Resources};
+pub use token::{TOKEN_VOLUME, has_token};
 
 /// The name of the proxy's container.
 pub const CONTAINER: &str = "ringside-proxy";

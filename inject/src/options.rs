@@ -2,7 +2,7 @@
 
 use ringside_ring::RingName;
 
-use super::Resources;
+use crate::Resources;
 
 /// What is added.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{CONTAINER, FOLDER, Injection, Object, Ports, Sidecar, VOLUME, hooks, token};
+use crate::{CONTAINER, FOLDER, Injection, Object, Ports, Sidecar, VOLUME, hooks, token};
 
 /// How long a probe waits for its answer, and for its process to start as well.
 const PROBE_TIMEOUT: [u8; 2] = [4, 5];

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Change, FOLDER, Injected, Object, Refusal, before::Before, items};
+use crate::{Change, FOLDER, Injected, Object, Refusal, before::Before, items};
 
 const KUBECONFIG: &str = "KUBECONFIG";
 const HOST: &str = "KUBERNETES_SERVICE_HOST";

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Object, Refusal};
+use crate::{Object, Refusal};
 
 /// The spec of a pod template.
 pub(super) fn spec_of(template: &mut Object) -> Result<&mut Object, Refusal> {

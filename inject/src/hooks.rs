@@ -6,7 +6,7 @@
 use ringside_ring::doing::LEFT;
 use serde_json::{Value, json};
 
-use super::{Change, Injected, Object, Refusal, before::Before};
+use crate::{Change, Injected, Object, Refusal, before::Before};
 
 /// The seconds that a pod has to end, where it says nothing.
 const DEFAULT_PERIOD: u64 = 30;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Kind, TOKEN_FOLDER, resolved};
+use crate::{Kind, TOKEN_FOLDER, resolved};
 
 /// The volume with the token. Other injectors can be told its name.
 pub const TOKEN_VOLUME: &str = "ringside-token";

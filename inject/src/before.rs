@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{INJECTED, Object, Refusal};
+use crate::{INJECTED, Object, Refusal};
 
 /// The annotation; it is there only where something is to be remembered.
 const BEFORE: &str = "ringside.dev/before-injection";

@@ -54,7 +54,7 @@ fn yaml(text: &str) -> Value {
 
 #[test]
 fn injected_container_is_that_of_the_example() {
-    let example = yaml(include_str!("../../../deploy/example/deployment.yaml"));
+    let example = yaml(include_str!("../../deploy/example/deployment.yaml"));
     let mut bare = example.clone();
     let pod = bare["spec"]["template"]["spec"].as_object_mut().unwrap();
     pod.remove("initContainers");
@@ -279,7 +279,7 @@ fn what_can_not_be_injected_is_refused_and_stays_as_it_is() {
         (deployment(&json!({"containers": {"name": "a"}})), injection(), "'containers' is missing, or not"),
         (json!({"apiVersion": "apps/v1", "kind": "Deployment"}), injection(), "'spec.template' is missing"),
         (one(json!({})), named, "no container 'controller': name one of manager"),
-        (yaml(include_str!("../../../deploy/example/deployment.yaml")), injection(), "not added by `ringside inject`"),
+        (yaml(include_str!("../../deploy/example/deployment.yaml")), injection(), "not added by `ringside inject`"),
         (mounted("/var/run/secrets/kubernetes.io/serviceaccount/"), injection(), "mounts volume 'tokens' at /var/run"),
         (mounted("/run/secrets/kubernetes.io/serviceaccount/token"), injection(), "find the proxy's token"),
         (mounted("/var/run/ringside"), injection(), "container 'manager' mounts volume 'tokens'"),
