@@ -204,6 +204,14 @@ impl Frames {
         }
     }
 
+    /// The encoding of an event of ours that may stand here.
+    pub(crate) fn encoding_of_ours(&self) -> Option<Encoding> {
+        match &self.0 {
+            Decoder::WebSocket(messages) => messages.border(),
+            _ => self.encoding(),
+        }
+    }
+
     /// Whether both are of the same format.
     pub fn are_like(&self, other: &Self) -> bool {
         std::mem::discriminant(&self.0) == std::mem::discriminant(&other.0)

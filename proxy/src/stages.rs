@@ -58,6 +58,7 @@ pub mod enter;
 pub mod fence;
 pub mod forward;
 pub mod hide;
+mod list;
 pub mod narrow;
 pub mod negotiate;
 pub mod peer;

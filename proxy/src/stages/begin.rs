@@ -12,11 +12,11 @@ use futures::{FutureExt, StreamExt, stream};
 use http::{HeaderValue, Request, Response, StatusCode, header, request::Parts};
 use http_body::Frame;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
     Answered, Next,
+    list::List,
     narrow::with_query,
     resume::{collection, going_on, of_question, selected},
 };
@@ -81,23 +81,6 @@ struct Watch<S> {
     selects: Query,
     /// In what form its list is asked for.
     accept: &'static str,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct List {
-    kind: String,
-    api_version: String,
-    metadata: ListMeta,
-    /// API servers write an empty list as none.
-    items: Option<Vec<Value>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMeta {
-    resource_version: String,
-    r#continue: Option<String>,
 }
 
 /// What comes next.
@@ -232,7 +215,7 @@ struct Page {
 
 async fn page(budget: &Budget, answer: Response<Body>) -> Result<Page, BoxError> {
     let bytes = budget.collect(answer.into_body(), MAX_PAGE).await?;
-    let list: List = serde_json::from_slice(&bytes)?;
+    let list: List<Value> = serde_json::from_slice(&bytes)?;
     let kind = list.kind.strip_suffix("List").unwrap_or(&list.kind);
     let mut frames = Vec::with_capacity(bytes.len());
     for mut object in list.items.into_iter().flatten() {

@@ -18,6 +18,7 @@ use serde::Deserialize;
 use super::{
     Answered, Next,
     admit::Admitted,
+    list::ListMeta,
     narrow::{start_of_watch, with_query},
 };
 use crate::{
@@ -171,12 +172,6 @@ pub(super) fn collection(resource: &GroupResource, version: &str, namespace: Opt
 #[derive(Deserialize)]
 struct Collection {
     metadata: ListMeta,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMeta {
-    resource_version: String,
 }
 
 async fn collection_version<S: Next>(next: S, question: Request<Body>) -> Result<ResourceVersion, Unknown> {

@@ -241,6 +241,7 @@ fn tap_watch<S: Next>(
         watched.marking();
     }
     watched.begin(asked.asks, asked.form, next);
+    watched.arriving(asked.arrivals);
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         response.extensions_mut().insert(Handed::of(watched));
         return Ok(response);
@@ -248,7 +249,6 @@ fn tap_watch<S: Next>(
     if let Some(leave) = asked.leave {
         watched.leaving(leave);
     }
-    watched.arriving(asked.arrivals);
     if watched.ends_in_order() {
         response.extensions_mut().insert(EndsInOrder);
     }

@@ -5,7 +5,14 @@
 //! [`Watched`] says so, or when its pings are not answered, and each a while after one of its sides has ended. In sessions of
 //! exec, attach and port-forward nobody asks but the client.
 
-use std::{future::poll_fn, io, pin::pin, sync::Arc, time::Duration};
+use std::{
+    future::poll_fn,
+    io,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures::{
@@ -187,16 +194,23 @@ async fn down(
         }
     }
     loop {
+        let may_read_on = watched.as_ref().is_none_or(Watched::may_read_on);
         // Between two pieces only: a piece that is written in part would be followed by what can't stand there.
         let length = tokio::select! {
             biased;
-            told = end_of(&mut watched) => {
-                to.write_all(&told.unwrap_or_default()).await?;
-                to.shutdown().await?;
-                // An error ends the other direction too.
-                return Err(io::Error::other("the watch was ended"));
-            }
-            length = from.read(&mut buffer) => length,
+            own = own_of(&mut watched) => match own? {
+                Own::Arrived(piece) => {
+                    write(&mut to, &shown(piece), &mut watched).await?;
+                    continue;
+                }
+                Own::End(told) => {
+                    to.write_all(&told.unwrap_or_default()).await?;
+                    to.shutdown().await?;
+                    // An error ends the other direction too.
+                    return Err(io::Error::other("the watch was ended"));
+                }
+            },
+            length = from.read(&mut buffer), if may_read_on => length,
             error = silence(heartbeat) => Err(error),
         };
         let (length, gone) = match length {
@@ -209,18 +223,13 @@ async fn down(
             Some(pongs) => pongs.pass(&buffer[..length], &mut piece),
             None => piece.extend_from_slice(&buffer[..length]),
         }
-        match &mut watched {
-            Some(watched) => {
-                to.write_all(&shown(watched.pass(piece.into()))).await?;
-                to.flush().await?;
-                watched.delivered();
-            }
-            None => {
-                to.write_all(&piece).await?;
-                to.flush().await?;
-            }
-        }
+        let piece = Bytes::from(piece);
+        let piece = watched.as_mut().map_or(piece.clone(), |watched| watched.take(piece));
+        write(&mut to, &shown(piece), &mut watched).await?;
         if length == 0 {
+            while let Some(piece) = arrived(&mut watched).await? {
+                write(&mut to, &shown(piece), &mut watched).await?;
+            }
             let close = watched.as_ref().and_then(Watched::close);
             to.write_all(&close.unwrap_or_default()).await?;
             to.shutdown().await?;
@@ -239,11 +248,38 @@ async fn silence(heartbeat: Option<&Heartbeat>) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the API server does not answer to a ping")
 }
 
-async fn end_of(watched: &mut Option<Watched>) -> Option<Bytes> {
-    match watched {
-        Some(watched) => poll_fn(|context| watched.poll_end(context)).await,
-        None => std::future::pending().await,
-    }
+/// Writes what the client gets now; its watch has come as far as that.
+async fn write(mut to: impl AsyncWrite + Unpin, piece: &[u8], watched: &mut Option<Watched>) -> io::Result<()> {
+    to.write_all(piece).await?;
+    to.flush().await?;
+    watched.iter_mut().for_each(Watched::delivered);
+    Ok(())
+}
+
+/// What a watch has to say that does not come from the server now.
+enum Own {
+    /// This waited, and is the client's.
+    Arrived(Bytes),
+    /// It has to end, after this.
+    End(Option<Bytes>),
+}
+
+/// Returns what a watch has to say by itself. What waits is said before the end.
+async fn own_of(watched: &mut Option<Watched>) -> io::Result<Own> {
+    let Some(watched) = watched else { return std::future::pending().await };
+    let poll = |watched: &mut Watched, context: &mut Context<'_>| match watched.poll_arrived(context) {
+        Poll::Ready(Ok(None)) => watched.poll_end(context).map(|told| Ok(Own::End(told))),
+        Poll::Ready(Ok(Some(piece))) => Poll::Ready(Ok(Own::Arrived(piece))),
+        Poll::Ready(Err(half)) => Poll::Ready(Err(io::Error::other(half))),
+        Poll::Pending => Poll::Pending,
+    };
+    poll_fn(|context| poll(watched, context)).await
+}
+
+/// Returns the next that waits, when it is the client's; none where nothing waits.
+async fn arrived(watched: &mut Option<Watched>) -> io::Result<Option<Bytes>> {
+    let Some(watched) = watched else { return Ok(None) };
+    poll_fn(|context| watched.poll_arrived(context)).await.map_err(io::Error::other)
 }
 
 /// Whether it is a WebSocket that is asked for, or agreed on.

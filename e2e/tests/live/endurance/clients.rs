@@ -142,7 +142,8 @@ impl Upgraded {
 
     /// Asks for a session in a pod that is not there: that needs a connection to the API server of its own.
     pub(crate) async fn refused(proxy: &Proxy) {
-        let asked = async { Raw::send(&endpoint(proxy), &upgrade(EXEC, "websocket"), MARK).await.unwrap().head().await };
+        let asked =
+            async { Raw::send(&endpoint(proxy), &upgrade(EXEC, "websocket"), MARK).await.unwrap().head().await };
         let head = timeout(PATIENCE, asked).await.expect("no answer").unwrap();
         assert!(head.status.starts_with("HTTP/1.1 404"), "{head:?}");
     }

@@ -11,9 +11,6 @@ use http_body::Frame;
 use super::watched::{GoesOn, HalfAnEvent, Watched};
 use crate::body::{Body, BodyError, BoxError};
 
-/// Why a watch ends with an error that ends otherwise without one.
-const WITHIN_AN_EVENT: &str = "the watch ended in the middle of an event";
-
 /// See the module.
 pub(super) struct TappedBody {
     /// Gone where nothing of it is the client's any more.
@@ -41,9 +38,9 @@ impl http_body::Body for TappedBody {
                 // Of this piece nothing is the client's.
                 Poll::Ready(Ok(Some(piece))) if piece.is_empty() => continue,
                 Poll::Ready(Ok(Some(piece))) => return Poll::Ready(Some(Ok(Frame::data(piece)))),
-                Poll::Ready(Err(HalfAnEvent)) => {
+                Poll::Ready(Err(half)) => {
                     self.ended = true;
-                    return Poll::Ready(Some(Err(BoxError::from(WITHIN_AN_EVENT).into())));
+                    return Poll::Ready(Some(Err(BoxError::from(half).into())));
                 }
                 Poll::Pending => {
                     self.read_on(context);
@@ -59,7 +56,7 @@ impl http_body::Body for TappedBody {
                 return Poll::Ready(match told {
                     Some(event) => Some(Ok(Frame::data(event))),
                     None if self.watched.at_border() => None,
-                    None => Some(Err(BoxError::from(WITHIN_AN_EVENT).into())),
+                    None => Some(Err(BoxError::from(HalfAnEvent).into())),
                 });
             }
             if first.is_pending() {
@@ -127,7 +124,7 @@ impl TappedBody {
                 self.watched.ended();
                 if self.watched.is_cut_short() {
                     self.ended = true;
-                    return Some(Err(BoxError::from(WITHIN_AN_EVENT).into()));
+                    return Some(Err(BoxError::from(HalfAnEvent).into()));
                 }
                 self.end()
             }

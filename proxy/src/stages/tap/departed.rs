@@ -26,6 +26,7 @@ use crate::{
     },
     stages::{
         Next,
+        list::{List, ListMeta},
         narrow::with_query,
         resume::{collection, list_as_client, selected},
     },
@@ -65,23 +66,6 @@ pub(super) struct Looks {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct List {
-    kind: String,
-    api_version: String,
-    metadata: ListMeta,
-    /// API servers write an empty list as none.
-    items: Option<Vec<Item>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMeta {
-    resource_version: String,
-    r#continue: Option<String>,
-}
-
-#[derive(Deserialize)]
 struct Metadata {
     namespace: Option<String>,
     name: String,
@@ -116,7 +100,7 @@ impl Item {
 }
 
 /// Reads a list in protobuf, whose type is not needed.
-fn in_protobuf(body: &Bytes) -> Option<List> {
+fn in_protobuf(body: &Bytes) -> Option<List<Item>> {
     let list = wire::List::decode(wire::unwrap(body)?.raw).ok()?;
     let item = |object: &Bytes| {
         let wire::Metadata { name, namespace, uid, labels, .. } = AnyMetadata::decode(&object[..]).ok()?.metadata?;
@@ -246,7 +230,12 @@ impl Looks {
         Pages { looks: self, next, accept, limit: PAGE, pause: PAUSE, from, page, last }
     }
 
-    async fn page<S: Next>(&self, next: &S, query: &[(&str, String)], accept: &HeaderValue) -> Result<List, Unknown> {
+    async fn page<S: Next>(
+        &self,
+        next: &S,
+        query: &[(&str, String)],
+        accept: &HeaderValue,
+    ) -> Result<List<Item>, Unknown> {
         let budget = Budget::of(self.request.extensions());
         let _turn = budget.turn().await;
         let Scope { resource, version, namespace, .. } = &*self.scope;
@@ -272,7 +261,7 @@ impl Looks {
             Unread::Broken(_) => Unknown::NoAnswer,
         })?;
         let list = if accept == PROTOBUF { in_protobuf(&body) } else { serde_json::from_slice(&body).ok() };
-        let mut list: List = list.ok_or(Unknown::Refused)?;
+        let mut list: List<Item> = list.ok_or(Unknown::Refused)?;
         drop(body);
         for item in list.items.iter_mut().flatten() {
             item.whole = budget.hold(std::mem::take(&mut item.whole).into()).ok_or(Unknown::NoRoom)?;

@@ -78,8 +78,9 @@ pub struct Watched {
 }
 
 /// A part of an event is not for the client any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HalfAnEvent;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the watch ended in the middle of an event")]
+pub struct HalfAnEvent;
 
 /// Events about what the client missed.
 struct Telling {
@@ -348,7 +349,7 @@ impl Watched {
     pub(super) fn begin<S: Next>(&mut self, asks: Option<Asks>, form: Form, next: S) {
         let Some(view) = &self.view else { return };
         let (Some(missed), Some(asks)) = (view.begun(), asks) else { return };
-        let whole = self.frames.encoding().filter(|_| form == Form::Object);
+        let whole = self.frames.encoding_of_ours().filter(|_| form == Form::Object);
         let (resource, count) = (&view.scope().resource, missed.objects.len());
         tracing::info!(%resource, count, "sending DELETED for objects moved while the watch was closed");
         let events = asks.deleted(next, &missed, whole);
@@ -361,7 +362,7 @@ impl Watched {
     }
 
     /// Looks at a piece that passes; returns what of it the client gets now. The rest waits, or is none of the client's.
-    pub(super) fn take(&mut self, piece: Bytes) -> Bytes {
+    pub fn take(&mut self, piece: Bytes) -> Bytes {
         if self.arrivals.is_none() {
             return self.pass(piece);
         }
@@ -383,7 +384,7 @@ impl Watched {
     ///
     /// # Errors
     /// When the Lease was lost meanwhile, and the client has half an event, or would get half of one.
-    pub(super) fn poll_arrived(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, HalfAnEvent>> {
+    pub fn poll_arrived(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, HalfAnEvent>> {
         if self.arrivals.as_ref().is_none_or(|arrivals| arrivals.is_empty()) {
             return Poll::Ready(Ok(None));
         }
@@ -403,13 +404,18 @@ impl Watched {
         })))
     }
 
+    /// Whether there is room for more, where something waits.
+    pub fn may_read_on(&self) -> bool {
+        self.arrivals.as_ref().is_none_or(|arrivals| arrivals.is_empty() || arrivals.may_read_on())
+    }
+
     /// What waits, of one whose objects have children.
     pub(super) fn arrivals(&mut self) -> Option<&mut Arrivals> {
         self.arrivals.as_deref_mut()
     }
 
     /// Looks at a piece that passes; returns what of it the client gets.
-    pub fn pass(&mut self, piece: Bytes) -> Bytes {
+    fn pass(&mut self, piece: Bytes) -> Bytes {
         self.view.iter().for_each(|view| view.passes(piece.len()));
         let (pending, is_refused, arrives) = (&mut self.pending, &mut self.is_refused, &mut self.arrives);
         let found = |event: Event| {

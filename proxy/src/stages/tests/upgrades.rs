@@ -4,12 +4,15 @@ use hyper::body::Incoming;
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
-    time::timeout,
+    time::{Instant, sleep, timeout},
 };
 use tower::ServiceBuilder;
 
 use super::*;
-use crate::views::fixtures::leaving;
+use crate::views::{
+    CacheProbe,
+    fixtures::{leaving, watch},
+};
 
 /// More than a test sends.
 const ROOM: usize = 1 << 16;
@@ -115,6 +118,33 @@ async fn bookmarks_that_nobody_asked_for_take_the_watch_further_and_stay_here() 
         timeout(DEADLINE, lab.shared.views.past(&leaving(things(), None, at))).await.unwrap();
     }
     pass(&mut server, &mut client, &other).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_was_assigned_waits_for_the_watch_of_its_children() {
+    const KNOWS_AFTER: Duration = Duration::from_secs(1);
+    let lab = Lab::new(|_| ok());
+    let parts = GroupResource { resource: "parts".into(), ..things() };
+    let families = [(things(), vec![parts.clone()])].into();
+    let policy = Policy { families, resources: [things(), parts.clone()].into(), ..Policy::default() };
+    lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(policy)));
+    let children = watch(&lab.shared.views, parts, Some(5));
+    children.shown_to(None, CancellationToken::new());
+    children.probed_by(CacheProbe::new(|| sleep(KNOWS_AFTER).boxed()));
+    children.idle();
+    let (mut client, mut server) = joined(&lab.shared).await;
+    let message = |event: &[u8]| [&[0x81, u8::try_from(event.len()).unwrap()][..], event].concat();
+    let assigned =
+        message(br#"{"type":"ADDED","object":{"metadata":{"managedFields":[{"manager":"ringside-sharder"}]}}}"#);
+    let deleted = message(br#"{"type":"DELETED","object":{"metadata":{"resourceVersion":"12"}}}"#);
+    let (began, both) = (Instant::now(), [assigned, deleted].concat());
+    pass(&mut server, &mut client, &both).await;
+    assert!(began.elapsed() >= KNOWS_AFTER, "it came after {:?}", began.elapsed());
+    timeout(DEADLINE, lab.shared.views.past(&leaving(things(), None, 12))).await.unwrap();
+    // What waits as the API server goes is shown before the end.
+    server.write_all(&both).await.unwrap();
+    drop(server);
+    assert_eq!(rest(client).await, [&both[..], CLOSED].concat());
 }
 
 #[tokio::test]
