@@ -41,21 +41,37 @@ pub(super) async fn resources(
     let served = served.await.map_err(|error| anyhow!("can't ask what the API server serves: {}", explain(&error)))?;
     let meant: BTreeSet<_> =
         served.iter().flat_map(|list| &list.items).flat_map(|group| meant_of(group, named)).collect();
-    if meant.is_empty() {
-        bail!("the API server serves no resource '{named}'; `kubectl api-resources` lists what it serves");
+    if !meant.is_empty() {
+        return Ok(meant);
     }
-    Ok(meant)
+    let silent: Vec<_> =
+        served.iter().flat_map(|list| &list.items).filter(|group| is_silent(group)).map(name_of).collect();
+    if !silent.is_empty() {
+        bail!("can't tell what '{named}' is: what serves {} does not answer", silent.join(", "));
+    }
+    bail!("the API server serves no resource '{named}'; `kubectl api-resources` lists what it serves");
+}
+
+fn name_of(group: &APIGroupDiscovery) -> &str {
+    group.metadata.as_ref().and_then(|metadata| metadata.name.as_deref()).unwrap_or_default()
+}
+
+/// Whether the API server says nothing new of a group, as where an aggregated server is gone.
+fn is_silent(group: &APIGroupDiscovery) -> bool {
+    group.versions.iter().any(|version| version.freshness.as_deref() == Some("Stale"))
 }
 
 /// Returns those of a group that are meant.
 fn meant_of<'a>(group: &'a APIGroupDiscovery, named: &'a str) -> impl Iterator<Item = GroupResource> + 'a {
-    let of_core = String::new();
-    let name = group.metadata.as_ref().and_then(|metadata| metadata.name.clone()).unwrap_or(of_core);
+    let name = name_of(group);
     let all = group.versions.iter().flat_map(|version| &version.resources);
     let (first, of) = named.split_once('.').map_or((named, None), |(first, of)| (first, Some(of)));
-    let is_of = of.is_none_or(|of| of == name || of.split_once('.').is_some_and(|(_version, of)| of == name));
-    all.filter(move |resource| is_of && is_called(resource, first))
-        .filter_map(move |resource| Some(GroupResource { group: name.clone(), resource: resource.resource.clone()? }))
+    let has = |named: &str| group.versions.iter().any(|version| version.version.as_deref() == Some(named));
+    let is_of =
+        of.is_none_or(|of| of == name || of.split_once('.').is_some_and(|(version, of)| has(version) && of == name));
+    all.filter(move |resource| is_of && is_called(resource, first)).filter_map(move |resource| {
+        Some(GroupResource { group: name.to_owned(), resource: resource.resource.clone()? })
+    })
 }
 
 /// Whether a resource is called so, whatever the case.
@@ -109,7 +125,7 @@ mod tests {
         assert_eq!(found("cm").await, [id("", "configmaps")].into());
         assert_eq!(found("deploy").await, [id("apps", "deployments"), id("old.io", "deployments")].into());
         assert_eq!(found("deployment.apps").await, [id("apps", "deployments")].into());
-        for wrong in ["websits", "website.apps", "web"] {
+        for wrong in ["websits", "website.apps", "web", "websites.v2.web.example.com"] {
             let told = resources(&client, wrong, &shared).await.unwrap_err().to_string();
             assert!(told.contains(wrong) && told.contains("kubectl api-resources"), "{told}");
         }

@@ -187,19 +187,13 @@ async fn down(
         None => bytes,
     };
     let (mut buffer, mut pongs) = (vec![0; BUFFER], heartbeat.map(Heartbeat::pongs));
-    if let Some(watched) = &mut watched {
-        while let Some(first) = poll_fn(|context| watched.poll_first(context)).await {
-            to.write_all(&shown(first)).await?;
-            to.flush().await?;
-        }
-    }
     loop {
         let may_read_on = watched.as_ref().is_none_or(Watched::may_read_on);
         // Between two pieces only: a piece that is written in part would be followed by what can't stand there.
         let length = tokio::select! {
             biased;
             own = own_of(&mut watched) => match own? {
-                Own::Arrived(piece) => {
+                Own::Piece(piece) => {
                     write(&mut to, &shown(piece), &mut watched).await?;
                     continue;
                 }
@@ -224,14 +218,17 @@ async fn down(
             None => piece.extend_from_slice(&buffer[..length]),
         }
         let piece = Bytes::from(piece);
-        let piece = watched.as_mut().map_or(piece.clone(), |watched| watched.take(piece));
+        let piece = match &mut watched {
+            Some(watched) => watched.take(piece),
+            None => piece,
+        };
         write(&mut to, &shown(piece), &mut watched).await?;
         if length == 0 {
             while let Some(piece) = arrived(&mut watched).await? {
                 write(&mut to, &shown(piece), &mut watched).await?;
             }
-            let close = watched.as_ref().and_then(Watched::close);
-            to.write_all(&close.unwrap_or_default()).await?;
+            let last = watched.as_mut().and_then(|watched| watched.list_after_the_gap().or_else(|| watched.close()));
+            to.write_all(&last.unwrap_or_default()).await?;
             to.shutdown().await?;
             return gone;
         }
@@ -258,18 +255,21 @@ async fn write(mut to: impl AsyncWrite + Unpin, piece: &[u8], watched: &mut Opti
 
 /// What a watch has to say that does not come from the server now.
 enum Own {
-    /// This waited, and is the client's.
-    Arrived(Bytes),
+    /// What the client missed, or what waited and is the client's.
+    Piece(Bytes),
     /// It has to end, after this.
     End(Option<Bytes>),
 }
 
-/// Returns what a watch has to say by itself. What waits is said before the end.
+/// Returns what a watch has to say by itself: in the order of the body of a plain watch.
 async fn own_of(watched: &mut Option<Watched>) -> io::Result<Own> {
     let Some(watched) = watched else { return std::future::pending().await };
     let poll = |watched: &mut Watched, context: &mut Context<'_>| match watched.poll_arrived(context) {
-        Poll::Ready(Ok(None)) => watched.poll_end(context).map(|told| Ok(Own::End(told))),
-        Poll::Ready(Ok(Some(piece))) => Poll::Ready(Ok(Own::Arrived(piece))),
+        Poll::Ready(Ok(None)) => match watched.poll_first(context) {
+            Poll::Ready(Some(first)) => Poll::Ready(Ok(Own::Piece(first))),
+            _ => watched.poll_end(context).map(|told| Ok(Own::End(told))),
+        },
+        Poll::Ready(Ok(Some(piece))) => Poll::Ready(Ok(Own::Piece(piece))),
         Poll::Ready(Err(half)) => Poll::Ready(Err(io::Error::other(half))),
         Poll::Pending => Poll::Pending,
     };

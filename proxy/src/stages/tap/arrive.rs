@@ -6,7 +6,8 @@
 //! so that all that came until then waits together the next time. An object that was created with its label has no children yet,
 //! and passes at once, as do initial events: controllers begin when all their watches have ended those.
 //!
-//! The API server that serves the children's watch is asked for a list of nothing, by the connection of that watch. It answers
+//! The API server that serves the children's watch is asked for a list of nothing, by the connection of that watch where it
+//! is by HTTP/2. It answers
 //! when it knows all that was written before, from Kubernetes 1.31 on; an older one answers at once, and the wait is shorter
 //! than it should be. Nothing waits for longer than [`ARRIVAL_TIMEOUT`].
 

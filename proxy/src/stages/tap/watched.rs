@@ -297,7 +297,7 @@ impl Watched {
     }
 
     /// What a client has to be told whose watch ends without the Lease, if that can be said here.
-    pub(super) fn list_after_the_gap(&mut self) -> Option<Bytes> {
+    pub fn list_after_the_gap(&mut self) -> Option<Bytes> {
         if self.is_parted() { self.expired(LIST_AFTER_THE_GAP) } else { None }
     }
 
@@ -404,9 +404,10 @@ impl Watched {
         })))
     }
 
-    /// Whether there is room for more, where something waits.
+    /// Whether the next piece may be read: its client was told what it missed, and there is room where something waits.
     pub fn may_read_on(&self) -> bool {
-        self.arrivals.as_ref().is_none_or(|arrivals| arrivals.is_empty() || arrivals.may_read_on())
+        let has_room = |arrivals: &Arrivals| arrivals.is_empty() || arrivals.may_read_on();
+        self.telling.is_none() && self.arrivals.as_deref().is_none_or(has_room)
     }
 
     /// What waits, of one whose objects have children.

@@ -10,7 +10,7 @@ use tower::ServiceBuilder;
 
 use super::*;
 use crate::views::{
-    CacheProbe,
+    CacheProbe, View,
     fixtures::{leaving, watch},
 };
 
@@ -120,9 +120,11 @@ async fn bookmarks_that_nobody_asked_for_take_the_watch_further_and_stay_here() 
     pass(&mut server, &mut client, &other).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_object_that_was_assigned_waits_for_the_watch_of_its_children() {
-    const KNOWS_AFTER: Duration = Duration::from_secs(1);
+/// How long the API server takes to say what it knows of children.
+const KNOWS_AFTER: Duration = Duration::from_secs(1);
+
+/// A lab whose things have parts, and the view of those.
+fn family() -> (Lab, View) {
     let lab = Lab::new(|_| ok());
     let parts = GroupResource { resource: "parts".into(), ..things() };
     let families = [(things(), vec![parts.clone()])].into();
@@ -132,12 +134,24 @@ async fn an_object_that_was_assigned_waits_for_the_watch_of_its_children() {
     children.shown_to(None, CancellationToken::new());
     children.probed_by(CacheProbe::new(|| sleep(KNOWS_AFTER).boxed()));
     children.idle();
+    (lab, children)
+}
+
+fn message(event: &str) -> Vec<u8> {
+    [&[0x81, u8::try_from(event.len()).unwrap()][..], event.as_bytes()].concat()
+}
+
+/// As the sharder writes it that gives it to this shard.
+fn assigned() -> Vec<u8> {
+    message(r#"{"type":"ADDED","object":{"metadata":{"managedFields":[{"manager":"ringside-sharder"}]}}}"#)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_was_assigned_waits_for_the_watch_of_its_children() {
+    let (lab, _children) = family();
     let (mut client, mut server) = joined(&lab.shared).await;
-    let message = |event: &[u8]| [&[0x81, u8::try_from(event.len()).unwrap()][..], event].concat();
-    let assigned =
-        message(br#"{"type":"ADDED","object":{"metadata":{"managedFields":[{"manager":"ringside-sharder"}]}}}"#);
-    let deleted = message(br#"{"type":"DELETED","object":{"metadata":{"resourceVersion":"12"}}}"#);
-    let (began, both) = (Instant::now(), [assigned, deleted].concat());
+    let deleted = message(r#"{"type":"DELETED","object":{"metadata":{"resourceVersion":"12"}}}"#);
+    let (began, both) = (Instant::now(), [assigned(), deleted].concat());
     pass(&mut server, &mut client, &both).await;
     assert!(began.elapsed() >= KNOWS_AFTER, "it came after {:?}", began.elapsed());
     timeout(DEADLINE, lab.shared.views.past(&leaving(things(), None, 12))).await.unwrap();
@@ -145,6 +159,24 @@ async fn an_object_that_was_assigned_waits_for_the_watch_of_its_children() {
     server.write_all(&both).await.unwrap();
     drop(server);
     assert_eq!(rest(client).await, [&both[..], CLOSED].concat());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_when_the_lease_is_lost_is_not_shown() {
+    let whole = assigned();
+    for (waits, is_whole) in [(&whole[..], true), (&whole[..40], false)] {
+        let (lab, _children) = family();
+        let (client, mut server) = joined(&lab.shared).await;
+        server.write_all(&[&whole, waits].concat()).await.unwrap();
+        sleep(KNOWS_AFTER / 2).await;
+        lab.shared.gate.close();
+        sleep(KNOWS_AFTER).await;
+        drop(server);
+        let told = rest(client).await;
+        let told = String::from_utf8_lossy(&told);
+        assert!(!told.contains("ADDED"), "{told}");
+        assert_eq!(told.contains("410"), is_whole, "its client lists again, or its watch breaks off: {told}");
+    }
 }
 
 #[tokio::test]
