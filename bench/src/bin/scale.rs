@@ -44,7 +44,7 @@ struct Arguments {
     /// Objects that a leader has already when they come to be shared; 0 leaves that out.
     #[arg(long, default_value_t = 50_000)]
     adopted: usize,
-    /// Shows in five minutes whether the program works. Its figures say nothing.
+    /// Shows in some minutes whether the program works. Its figures say nothing.
     #[arg(long)]
     quick: bool,
 }
