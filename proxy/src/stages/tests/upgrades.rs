@@ -75,13 +75,18 @@ async fn pass(from: &mut DuplexStream, to: &mut DuplexStream, bytes: &[u8]) {
     assert_eq!(passed, bytes);
 }
 
+/// A text message of a server.
+fn message(event: &str) -> Vec<u8> {
+    [&[0x81, u8::try_from(event.len()).unwrap()][..], event.as_bytes()].concat()
+}
+
 #[tokio::test]
 async fn bytes_pass_both_ways_and_tell_how_far_the_watch_has_come() {
     let lab = Lab::new(|_| ok());
     let (mut client, mut server) = joined(&lab.shared).await;
     pass(&mut client, &mut server, b"a ping, say").await;
-    let event = br#"{"type":"DELETED","object":{"metadata":{"resourceVersion":"12"}}}"#;
-    let message = [&[0x81, u8::try_from(event.len()).unwrap()][..], event].concat();
+    let event = r#"{"type":"DELETED","object":{"metadata":{"resourceVersion":"12"}}}"#;
+    let message = message(event);
     let (twelve, views) = (leaving(things(), None, 12), &lab.shared.views);
     assert_eq!(views.behind(&twelve), 1);
     pass(&mut server, &mut client, &message).await;
@@ -95,7 +100,6 @@ async fn bytes_pass_both_ways_and_tell_how_far_the_watch_has_come() {
 async fn labels_of_the_ring_stay_here_and_the_length_is_right() {
     let lab = Lab::hiding(|_| ok());
     let (mut client, mut server) = joined(&lab.shared).await;
-    let message = |text: &str| [&[0x81, u8::try_from(text.len()).unwrap()][..], text.as_bytes()].concat();
     server.write_all(&message(r#"{"type":"ADDED","object":{"labels":{"a":"b","s":"me"}}}"#)).await.unwrap();
     let expected = message(r#"{"type":"ADDED","object":{"labels":{"a":"b"         }}}"#);
     let mut shown = vec![0; expected.len()];
@@ -135,10 +139,6 @@ fn family() -> (Lab, View) {
     children.probed_by(CacheProbe::new(|| sleep(KNOWS_AFTER).boxed()));
     children.idle();
     (lab, children)
-}
-
-fn message(event: &str) -> Vec<u8> {
-    [&[0x81, u8::try_from(event.len()).unwrap()][..], event.as_bytes()].concat()
 }
 
 /// As the sharder writes it that gives it to this shard.
@@ -212,12 +212,11 @@ async fn the_end_of_the_proxy_ends_it() {
 async fn without_the_lease_it_says_what_leaves_and_ends_in_order_with_it() {
     let lab = Lab::new(|_| ok());
     let (mut client, mut server) = joined(&lab.shared).await;
-    let message = |event: &[u8]| [&[0x81, u8::try_from(event.len()).unwrap()][..], event].concat();
-    let added = message(br#"{"type":"ADDED","object":{"metadata":{}}}"#);
+    let added = message(r#"{"type":"ADDED","object":{"metadata":{}}}"#);
     pass(&mut server, &mut client, &added).await;
     lab.shared.gate.close();
     server.write_all(&added).await.unwrap();
-    pass(&mut server, &mut client, &message(br#"{"type":"DELETED","object":{"metadata":{}}}"#)).await;
+    pass(&mut server, &mut client, &message(r#"{"type":"DELETED","object":{"metadata":{}}}"#)).await;
     lab.shared.gate.open(term());
     let told = rest(client).await;
     assert!(String::from_utf8_lossy(&told).contains("410") && told.ends_with(CLOSED));
