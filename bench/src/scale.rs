@@ -17,7 +17,7 @@ mod usage;
 pub use self::{
     adoption::{Part, adopt},
     arrangement::{GRACE, Running, Shape},
-    capacity::{Limit, find},
+    capacity::{Climb, Limit, find},
     changes::{Course, Event, Felt, go_through},
     report::{adoption, capacity, changes},
 };

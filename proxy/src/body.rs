@@ -71,9 +71,12 @@ where
     Until { body, end: Some(Box::pin(end)) }.boxed_unsync()
 }
 
+/// Whether a client has stopped to send its request's body.
+pub type Stalled = Arc<AtomicBool>;
+
 /// Ends a request's body with [`BodyStalled`] when the client sends no byte for [`BODY_SILENCE`]; `stalled` says so then.
-pub(crate) fn with_deadline(body: Body) -> (Body, Arc<AtomicBool>) {
-    let stalled = Arc::<AtomicBool>::default();
+pub(crate) fn with_deadline(body: Body) -> (Body, Stalled) {
+    let stalled = Stalled::default();
     if body.is_end_stream() {
         return (body, stalled);
     }
@@ -112,7 +115,7 @@ struct Deadline {
     body: Body,
     /// While nothing comes.
     silence: Option<Pin<Box<Sleep>>>,
-    stalled: Arc<AtomicBool>,
+    stalled: Stalled,
 }
 
 impl http_body::Body for Deadline {

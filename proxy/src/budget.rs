@@ -12,7 +12,6 @@ use std::{
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use http::Extensions;
 use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use parking_lot::Mutex;
@@ -126,11 +125,6 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// The one that a request carries.
-    pub fn of(extensions: &Extensions) -> Self {
-        extensions.get().cloned().unwrap_or_default()
-    }
-
     /// The same bytes, of which this account draws its share.
     #[must_use]
     pub fn of_account(&self, account: Arc<str>) -> Self {

@@ -211,7 +211,7 @@ impl Locks {
 
     /// What a request is about, if it may be locks: their kind and namespace, and the resource.
     fn is_of_locks<'a>(&self, info: &'a RequestInfo) -> Option<(Kind, &'a str, &'a Resource)> {
-        let resource = info.resource.as_ref().filter(|resource| resource.subresource.is_none())?;
+        let resource = Some(&info.resource).filter(|resource| resource.subresource.is_none())?;
         let (kind, namespace) = (Kind::of(&resource.kind)?, resource.namespace.as_deref()?);
         let may_be = namespace == self.home || self.elsewhere.may_have(kind);
         may_be.then_some((kind, namespace, resource))

@@ -39,6 +39,18 @@ pub enum Verb {
 }
 
 impl Verb {
+    /// By the method alone.
+    pub fn of_method(method: &Method) -> Self {
+        match *method {
+            Method::GET | Method::HEAD => Self::Get,
+            Method::POST => Self::Create,
+            Method::PUT => Self::Update,
+            Method::PATCH => Self::Patch,
+            Method::DELETE => Self::Delete,
+            _ => Self::Unknown,
+        }
+    }
+
     /// Whether the answer is about the objects that a selector names.
     pub fn selects(self) -> bool {
         matches!(self, Self::List | Self::Watch | Self::DeleteCollection)
@@ -72,13 +84,13 @@ impl Resource {
     }
 }
 
-/// What a request asks for.
+/// What a request asks for that is about a resource.
 #[derive(Clone, Debug)]
 pub struct RequestInfo {
     /// What is done.
     pub verb: Verb,
-    /// To what; `None` for discovery, health, version and the like.
-    pub resource: Option<Resource>,
+    /// To what.
+    pub resource: Resource,
     /// The query of a verb that selects; empty for the others, whose query is nobody's business.
     pub query: Query,
     /// Whether the connection may become something else: exec, attach, port-forward, `proxy`, a watch by WebSocket.
@@ -97,16 +109,14 @@ pub enum BadRequest {
 }
 
 impl RequestInfo {
-    /// Classifies a request by its head.
+    /// Classifies a request by its head; `None` for discovery, health, version and the like.
     ///
     /// # Errors
     /// When the path is ambiguous, or the query of a verb that selects too long.
-    pub fn of(method: &Method, uri: &http::Uri, headers: &HeaderMap) -> Result<Self, BadRequest> {
-        let Some(target) = path::parse(uri.path())? else {
-            return Ok(Self { verb: of_method(method), resource: None, query: Query::default(), upgrade: false });
-        };
+    pub fn of(method: &Method, uri: &http::Uri, headers: &HeaderMap) -> Result<Option<Self>, BadRequest> {
+        let Some(target) = path::parse(uri.path())? else { return Ok(None) };
         let named = target.resource.name.is_some();
-        let mut verb = target.verb.unwrap_or_else(|| of_method(method));
+        let mut verb = target.verb.unwrap_or_else(|| Verb::of_method(method));
         let mut query = Query::default();
         if verb == Verb::Watch || (!named && matches!(verb, Verb::Get | Verb::Delete)) {
             query = Query::parse(uri.query().unwrap_or_default())?;
@@ -118,13 +128,7 @@ impl RequestInfo {
             };
         }
         let upgrade = may_upgrade(headers, verb, &target.resource);
-        Ok(Self { verb, resource: Some(target.resource), query, upgrade })
-    }
-
-    /// Whether the answer may go on for as long as the client likes.
-    pub fn is_long_running(&self) -> bool {
-        let follows_log = self.resource.as_ref().is_some_and(|it| it.subresource.as_deref() == Some("log"));
-        self.upgrade || self.verb == Verb::Watch || follows_log
+        Ok(Some(Self { verb, resource: target.resource, query, upgrade }))
     }
 }
 
@@ -148,16 +152,6 @@ fn may_upgrade(headers: &HeaderMap, verb: Verb, resource: &Resource) -> bool {
     is("websocket") && (streams || verb == Verb::Watch) || is("SPDY/3.1") && streams
 }
 
-fn of_method(method: &Method) -> Verb {
-    match *method {
-        Method::GET | Method::HEAD => Verb::Get,
-        Method::POST => Verb::Create,
-        Method::PUT => Verb::Update,
-        Method::PATCH => Verb::Patch,
-        Method::DELETE => Verb::Delete,
-        _ => Verb::Unknown,
-    }
-}
 
 #[cfg(test)]
 mod tests;

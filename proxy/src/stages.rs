@@ -2,21 +2,15 @@
 //!
 //! | stage | what it may do |
 //! | --- | --- |
-//! | [`answer`] | turns refusals into `Status` objects, counts |
-//! | [`enter`] | takes off what belongs to the client's connection, and refuses CONNECT and TRACE |
+//! | [`answer`] | takes the request in: takes off what belongs to the client's connection, and finds out what is asked (`enter`). Turns refusals into `Status` objects, counts |
 //! | [`authenticate`] | refuses requests without the local token or one that the API server accepts, and takes the local one off |
-//! | [`classify`] | finds out what is asked, and adds it to the request; takes off the wish to upgrade where it may not be |
-//! | [`negotiate`] | keeps CBOR out, of answers and of requests |
-//! | [`admit`] | holds requests for resources until this is a shard that knows its ring, and while nobody knows who leads; cuts their answers when that ends, but for watches of main resources, which say what leaves |
+//! | [`admit`] | keeps CBOR out, and sends what is about no resource. Holds requests for resources until this is a shard that knows its ring, and while nobody knows who leads; cuts their answers when that ends, but for watches of main resources, which say what leaves |
 //! | [`hide`] | hides the labels of the ring from the controller, in all answers about its resources |
 //! | [`elect`] | answers requests for the lock of the controller's election itself |
 //! | [`peer`] | keeps what the controller says of itself to kopf's peers, and shows it no other shard among them |
 //! | [`fence`] | refuses writes to what is another shard's, and shows nothing of it by name |
-//! | [`upgrade`] | joins the two connections of an upgraded request |
-//! | [`narrow`] | adds the shard's selector to what selects objects of the ring |
-//! | [`resume`] | marks watches that go on from before the ring's resources changed |
-//! | [`raise`] | keeps reads of the ring's resources from beginning in the past |
-//! | [`tap`] | notes how far each watch has come; ends it when the ring's resources change |
+//! | [`select`] | adds the shard's selector to what selects objects of the ring (`narrow`), marks watches that go on from before its resources changed (`resume`), and keeps reads of these from beginning in the past (`raise`) |
+//! | [`tap`] | notes how far each watch has come; ends it when the ring's resources change; has the two connections of an upgraded request joined (`upgrade`) |
 //! | [`begin`] | begins a watch from nothing by a list, where the API server has no streaming lists |
 //! | [`forward`] | sends the request |
 
@@ -24,7 +18,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{Extensions, Request, Response};
+use http::{Request, Response};
 use ringside_ring::RingLabels;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -52,22 +46,25 @@ pub mod admit;
 pub mod answer;
 pub mod authenticate;
 pub mod begin;
-pub mod classify;
+pub mod context;
 pub mod elect;
-pub mod enter;
+mod enter;
 pub mod fence;
 pub mod forward;
 pub mod hide;
 mod list;
-pub mod narrow;
-pub mod negotiate;
+mod narrow;
+mod negotiate;
 pub mod peer;
-pub mod raise;
-pub mod resume;
+mod raise;
+mod resume;
+pub mod select;
 pub mod tap;
 #[cfg(test)]
 mod tests;
 pub mod upgrade;
+
+use context::AdmittedRequest;
 
 /// The longest body that the API server takes (`MaxRequestBodyBytes` of k8s.io/apiserver).
 const MAX_BODY: usize = 3 << 20;
@@ -76,13 +73,13 @@ const MAX_BODY: usize = 3 << 20;
 pub type Answered = BoxFuture<'static, Result<Response<Body>, Refusal>>;
 
 /// A stage, with those inside it, down to the API server. All requests share it.
-pub trait Next: Clone + Send + Sync + 'static {
+pub trait Next<R = AdmittedRequest>: Clone + Send + Sync + 'static {
     /// Sends a request on its way.
-    fn call(&self, request: Request<Body>) -> Answered;
+    fn call(&self, request: R) -> Answered;
 }
 
-impl<S: Next> Next for Arc<S> {
-    fn call(&self, request: Request<Body>) -> Answered {
+impl<R, S: Next<R>> Next<R> for Arc<S> {
+    fn call(&self, request: R) -> Answered {
         (**self).call(request)
     }
 }
@@ -93,8 +90,8 @@ where
     F: Fn(Request<Body>) -> A + Clone + Send + Sync + 'static,
     A: Future<Output = Result<Response<Body>, Refusal>> + Send + 'static,
 {
-    fn call(&self, request: Request<Body>) -> Answered {
-        Box::pin(self(request))
+    fn call(&self, admitted: AdmittedRequest) -> Answered {
+        Box::pin(self(admitted.request))
     }
 }
 
@@ -120,14 +117,9 @@ impl<U> Upstream for U where
 /// Sends requests of the proxy's own.
 pub type OwnRequests = Arc<dyn Fn(Request<Body>) -> Answered + Send + Sync>;
 
-/// Requests of the proxy's own by these stages.
-fn own_requests(next: impl Next) -> OwnRequests {
-    Arc::new(move |request| next.call(request))
-}
-
 /// All of a request's body, which the API server reads at once as well.
-async fn whole(extensions: &Extensions, body: Body) -> Result<Bytes, Refusal> {
-    Budget::of(extensions).collect(body, MAX_BODY).await.map_err(|unread| match unread {
+async fn whole(budget: &Budget, body: Body) -> Result<Bytes, Refusal> {
+    budget.collect(body, MAX_BODY).await.map_err(|unread| match unread {
         Unread::TooLong(most) => Refusal::TooLong(most),
         Unread::NoRoom(_) => Refusal::NoRoom,
         Unread::Broken(BodyError(cut)) if cut.is::<BodyStalled>() => Refusal::BodyStalled(BodyStalled),
@@ -197,22 +189,20 @@ pub fn stack(
 + Clone
 + Send
 + 'static {
-    let asks = own_requests(forward::Forward::new(upstream.clone()));
-    let accounts = authenticate::Accounts::new(asks, shared.budget.clone());
+    let forward = forward::Forward::new(upstream);
+    let own = forward.own();
+    let accounts = authenticate::Accounts::new(own.clone(), shared.budget.clone());
     ServiceBuilder::new()
         .layer_fn(|next| answer::Answer::new(Arc::new(next), shared.metrics.clone(), shared.budget.clone()))
-        .layer_fn(|next| enter::Enter::new(Arc::new(next)))
         .layer_fn(|next| {
             let (token, gaps) = (shared.token.clone(), shared.gaps.clone());
             let foreign = authenticate::Foreign::new(shared.foreign_tokens, accounts.clone(), shared.metrics.clone());
             authenticate::Authenticate::new(Arc::new(next), token, gaps, shared.views.clone(), foreign)
         })
-        .layer_fn(|next| classify::Classify::new(Arc::new(next)))
-        .layer_fn(|next| negotiate::Negotiate::new(Arc::new(next)))
         .layer_fn(|next| {
             let (gate, knowledge) = (shared.gate.clone(), shared.knowledge.clone());
             let (locks, hold) = (shared.locks.clone(), shared.hold.clone());
-            admit::Admit::new(Arc::new(next), admit::State { gate, knowledge, locks, hold })
+            admit::Admit::new(Arc::new(next), forward.clone(), admit::State { gate, knowledge, locks, hold })
         })
         .layer_fn(|next| {
             let keys = shared.hides_labels.then(|| Keys::of(&shared.labels));
@@ -230,16 +220,22 @@ pub fn stack(
                 labels: shared.labels.clone(),
                 hides_labels: shared.hides_labels,
             };
-            fence::Fence::new(Arc::new(next), state, shared.metrics.clone(), alone)
+            fence::Fence::new(Arc::new(next), own.clone(), state, shared.metrics.clone(), alone)
         })
-        .layer_fn(|next| upgrade::Upgrade::new(Arc::new(next), shared.upgraded.clone(), shared.abort.clone()))
-        .layer_fn(|next| narrow::Narrow::new(Arc::new(next), shared.metrics.clone()))
-        .layer_fn(|next| resume::Resume::new(Arc::new(next), shared.fence.clone(), shared.views.clone()))
-        .layer_fn(|next| raise::Raise::new(Arc::new(next), shared.fence.clone()))
         .layer_fn(|next| {
-            let (views, metrics, closing) = (shared.views.clone(), shared.metrics.clone(), shared.closing.clone());
-            tap::Tap::new(Arc::new(next), views, shared.marks, metrics, closing)
+            let (fence, views, metrics) = (shared.fence.clone(), shared.views.clone(), shared.metrics.clone());
+            select::Select::new(Arc::new(next), own.clone(), fence, views, metrics)
         })
-        .layer_fn(|next| begin::Begin::new(Arc::new(next)))
-        .service(forward::Forward::new(upstream))
+        .layer_fn(|next| {
+            let state = tap::State {
+                views: shared.views.clone(),
+                marks: shared.marks,
+                metrics: shared.metrics.clone(),
+                closing: shared.closing.clone(),
+                upgrades: upgrade::Upgrades { joined: shared.upgraded.clone(), abort: shared.abort.clone() },
+            };
+            tap::Tap::new(Arc::new(next), own.clone(), state)
+        })
+        .layer_fn(|next| begin::Begin::new(Arc::new(next), own.clone()))
+        .service(forward.clone())
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Parser;
 use ringside_bench::{
     Aims, load, say,
-    scale::{self, Event, Limit, Running, Shape},
+    scale::{self, Climb, Event, Limit, Running, Shape},
 };
 
 /// Reconciles at once of a controller whose objects come to be shared.
@@ -57,7 +57,8 @@ impl Arguments {
 
     fn shape(&self) -> Shape {
         let (work, window) = (Duration::from_millis(self.work), Duration::from_secs(self.window));
-        Shape { objects: self.objects, work, workers: self.workers, window }
+        let climb = if self.quick { Climb::COARSE } else { Climb::FINE };
+        Shape { objects: self.objects, work, workers: self.workers, window, climb }
     }
 }
 
@@ -92,7 +93,7 @@ async fn main() -> anyhow::Result<()> {
 
 /// A controller that has so many objects is shared.
 async fn adopt(objects: usize) -> anyhow::Result<()> {
-    let shape = Shape { objects, work: Duration::ZERO, workers: ADOPTING, window: Duration::ZERO };
+    let shape = Shape { objects, work: Duration::ZERO, workers: ADOPTING, window: Duration::ZERO, climb: Climb::FINE };
     scale::adoption(objects, &scale::adopt(shape).await?)
 }
 

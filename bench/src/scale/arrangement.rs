@@ -11,6 +11,7 @@ use ringside_e2e::{
 use ringside_ring::RingLabels;
 
 use super::{
+    capacity::Climb,
     load::{Load, Wanted},
     usage::Moment,
 };
@@ -36,6 +37,8 @@ pub struct Shape {
     pub workers: usize,
     /// How long each rate is kept.
     pub window: Duration,
+    /// Which rates are tried.
+    pub climb: Climb,
 }
 
 /// How the replicas share the work.

@@ -19,13 +19,24 @@ const BUSY: f64 = 0.85;
 const MADE: f64 = 0.98;
 /// The write of its ConfigMap has the controller work on an object once more.
 const RECONCILES: f64 = 2.0;
-/// The first rate, and what is added, in parts of what the work alone would allow.
-const FIRST: f64 = 0.8;
-const MORE: f64 = 0.1;
 /// Where less is not kept, something is wrong.
 const LEAST: f64 = 0.05;
-/// How often the rate between one that is kept and one that is not is tried: the limit is known to a hundredth, or so.
-const HALVINGS: usize = 3;
+
+/// The steps in which the limit is looked for. Rates are parts of what the work alone would allow.
+#[derive(Clone, Copy, Debug)]
+pub struct Climb {
+    first: f64,
+    more: f64,
+    /// How often the rate between one that is kept and one that is not is tried.
+    halvings: usize,
+}
+
+impl Climb {
+    /// The limit is known to a hundredth, or so.
+    pub const FINE: Self = Self { first: 0.8, more: 0.1, halvings: 3 };
+    /// Few steps, which say little.
+    pub const COARSE: Self = Self { first: 1.0, more: 1.0, halvings: 0 };
+}
 
 /// A rate, and what came of it.
 #[derive(Clone, Debug)]
@@ -84,29 +95,30 @@ pub async fn find(running: &Running) -> anyhow::Result<Limit> {
     let shape = running.shape;
     let (replicas, fullest) = (running.replicas(), running.fullest());
     let nominal = (replicas * shape.workers) as f64 / (RECONCILES * shape.work.as_secs_f64()) / fullest;
-    let (kept, bound) = climb(nominal, |rate| measure(running, rate)).await?;
+    let (kept, bound) = climb(shape.climb, nominal, |rate| measure(running, rate)).await?;
     let (name, proxied, idle) = (running.name(), running.has_proxies(), running.idle());
     Ok(Limit { name, replicas, proxied, fullest, idle, kept, bound })
 }
 
 /// The highest rate that is kept, and why not more: the rate grows in steps until one is not kept, and then those between are tried.
-async fn climb<F>(nominal: f64, measure: impl Fn(f64) -> F) -> anyhow::Result<(Step, Bound)>
+async fn climb<F>(steps: Climb, nominal: f64, measure: impl Fn(f64) -> F) -> anyhow::Result<(Step, Bound)>
 where
     F: Future<Output = anyhow::Result<Step>>,
 {
-    let mut kept = measure(FIRST * nominal).await?;
+    let Climb { first, more, halvings } = steps;
+    let mut kept = measure(first * nominal).await?;
     while !kept.is_kept() {
         ensure!(kept.per_second > LEAST * nominal, "{:.1} changes a second are too many", kept.per_second);
         kept = measure(kept.per_second / 2.0).await?;
     }
     let mut missed = loop {
-        let next = measure(kept.per_second + MORE * nominal).await?;
+        let next = measure(kept.per_second + more * nominal).await?;
         if !next.is_kept() {
             break next;
         }
         kept = next;
     };
-    for _ in 0..HALVINGS {
+    for _ in 0..halvings {
         let between = measure(f64::midpoint(kept.per_second, missed.per_second)).await?;
         if between.is_kept() {
             kept = between;
@@ -151,7 +163,7 @@ mod tests {
     use super::*;
 
     async fn limit(most: f64, machine: f64) -> anyhow::Result<(Step, Bound)> {
-        climb(100.0, |per_second| async move {
+        climb(Climb::FINE, 100.0, |per_second| async move {
             let p99 = if per_second > most { 2 * OBJECTIVE } else { OBJECTIVE };
             Ok(Step { per_second, p50: p99, p99, made: 1.0, usage: Usage { machine, ..Usage::default() } })
         })

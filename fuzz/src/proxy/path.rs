@@ -3,9 +3,10 @@
 use http::{HeaderMap, Method, Uri};
 use ringside_proxy::request::{RequestInfo, Resource, Verb};
 
-fn read(method: &Method, uri: &str) -> Option<(Verb, Option<Resource>)> {
+/// None where it is refused.
+fn read(method: &Method, uri: &str) -> Option<Option<(Verb, Resource)>> {
     let info = RequestInfo::of(method, &uri.parse().ok()?, &HeaderMap::new()).ok()?;
-    Some((info.verb, info.resource))
+    Some(info.map(|info| (info.verb, info.resource)))
 }
 
 /// Panics when a promise is broken.

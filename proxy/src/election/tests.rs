@@ -180,7 +180,7 @@ fn named(lock: &LockName, verb: Verb) -> RequestInfo {
         Kind::ConfigMap => "api/v1/namespaces/ns/configmaps",
     };
     let uri: http::Uri = format!("/{collection}/{}", lock.name).parse().unwrap();
-    RequestInfo { verb, ..RequestInfo::of(&http::Method::GET, &uri, &http::HeaderMap::new()).unwrap() }
+    RequestInfo { verb, ..RequestInfo::of(&http::Method::GET, &uri, &http::HeaderMap::new()).unwrap().unwrap() }
 }
 
 fn an_election(kind: Kind, media_type: &str) {
@@ -258,7 +258,7 @@ fn what_is_no_election_is_the_api_servers() {
         "/apis/x.io/v1/namespaces/ns/configmaps/lock",
     ] {
         let put = RequestInfo::of(&http::Method::PUT, &elsewhere.parse().unwrap(), &http::HeaderMap::new());
-        assert_eq!(server.0.concerns(&put.unwrap()), None, "{elsewhere}");
+        assert_eq!(server.0.concerns(&put.unwrap().unwrap()), None, "{elsewhere}");
     }
     assert_eq!(server.0.concerns(&named(&of_lease("lock"), Verb::Watch)), None);
 }

@@ -5,14 +5,14 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn info(method: &Method, uri: &str) -> Result<RequestInfo, BadRequest> {
+fn info(method: &Method, uri: &str) -> Result<Option<RequestInfo>, BadRequest> {
     RequestInfo::of(method, &uri.parse().unwrap(), &HeaderMap::new())
 }
 
 /// `verb group resource/subresource namespace/name`, with `-` for what is not there.
 fn summary(method: &Method, uri: &str) -> String {
-    let info = info(method, uri).unwrap();
-    let Some(resource) = info.resource else { return "none".to_owned() };
+    let Some(info) = info(method, uri).unwrap() else { return "none".to_owned() };
+    let resource = info.resource;
     let or = |part: Option<String>| part.unwrap_or_else(|| "-".to_owned());
     let (namespace, name, sub) = (or(resource.namespace), or(resource.name), or(resource.subresource));
     format!("{:?} {} {sub} {namespace}/{name}", info.verb, resource.kind)
@@ -51,7 +51,7 @@ fn an_upgrade_is_asked_for_by_two_headers() {
     let upgrade = |headers: &[(&'static str, &'static str)]| {
         let pairs = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
         let headers = HeaderMap::from_iter(pairs);
-        RequestInfo::of(&Method::GET, &"/api/v1/pods?watch=1".parse().unwrap(), &headers).unwrap().upgrade
+        RequestInfo::of(&Method::GET, &"/api/v1/pods?watch=1".parse().unwrap(), &headers).unwrap().unwrap().upgrade
     };
     assert!(upgrade(&[("connection", "Upgrade"), ("upgrade", "websocket")]));
     assert!(upgrade(&[("connection", "keep-alive"), ("connection", "x, upgrade"), ("upgrade", "WebSocket")]));
@@ -71,13 +71,13 @@ fn what_is_no_resource_is_left_alone() {
 #[test]
 fn watch_is_a_flag_as_the_api_server_reads_flags() {
     for (value, verb) in [("true", Verb::Watch), ("1", Verb::Watch), ("", Verb::Watch), ("t", Verb::Watch)] {
-        assert_eq!(info(&Method::GET, &format!("/api/v1/pods?watch={value}")).unwrap().verb, verb, "{value}");
+        assert_eq!(info(&Method::GET, &format!("/api/v1/pods?watch={value}")).unwrap().unwrap().verb, verb, "{value}");
     }
     for value in ["false", "0", "False"] {
-        assert_eq!(info(&Method::GET, &format!("/api/v1/pods?watch={value}")).unwrap().verb, Verb::List, "{value}");
+        assert_eq!(info(&Method::GET, &format!("/api/v1/pods?watch={value}")).unwrap().unwrap().verb, Verb::List, "{value}");
     }
-    assert_eq!(info(&Method::GET, "/api/v1/pods?watch").unwrap().verb, Verb::Watch);
-    assert_eq!(info(&Method::GET, "/api/v1/pods?w%61tch=1").unwrap().verb, Verb::Watch);
+    assert_eq!(info(&Method::GET, "/api/v1/pods?watch").unwrap().unwrap().verb, Verb::Watch);
+    assert_eq!(info(&Method::GET, "/api/v1/pods?w%61tch=1").unwrap().unwrap().verb, Verb::Watch);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn what_is_behind_a_subresource_is_not_for_the_api_server_but_cannot_climb_out()
 #[test]
 fn what_go_cannot_decode_in_a_query_changes_nothing() {
     for query in ["watch=%zz", "watch=1;x", "a;watch=1", "watch=0&watch=1"] {
-        assert_eq!(info(&Method::GET, &format!("/api/v1/pods?{query}")).unwrap().verb, Verb::List, "{query}");
+        assert_eq!(info(&Method::GET, &format!("/api/v1/pods?{query}")).unwrap().unwrap().verb, Verb::List, "{query}");
     }
     assert!(info(&Method::POST, "/api/v1/namespaces/a/pods/b/exec?command=a;b").is_ok());
 }

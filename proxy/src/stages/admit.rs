@@ -1,38 +1,37 @@
 //! Lets requests for resources through while this is a shard that knows what its ring shards.
 //!
-//! Holds a request a little when that is not so yet, then refuses it. Adds [`Admitted`] to the request, so
-//! that all later stages decide on one and the same state. Ends the body of a response, with an error, at
-//! once when the Lease is lost, unless it is a watch that ends in order ([`EndsInOrder`]). Discovery, version, health and openapi
-//! pass at any time. All the same while the controller may lead by a lock that the ring may have lost
+//! Holds a request a little when that is not so yet, then refuses it. All later stages decide on one and the same state
+//! ([`Admitted`]). Ends the body of a response, with an error, at once when the Lease is lost, unless it is a watch: that says
+//! nothing then on which its client may act, and ends in order when its client can open another. Discovery, version, health and
+//! openapi are sent at any time. Of all it keeps CBOR out (`negotiate`). All the same while the controller may lead by a lock that the ring may have lost
 //! ([`crate::election::lead`]), but for requests about that lock.
 
 use std::{sync::Arc, time::Duration};
 
-use futures::FutureExt;
-use http::{Request, Response};
+use futures::{FutureExt, future::ready};
 use ringside_ring::cluster_ring::GroupResource;
 use tokio::{sync::watch, time::timeout};
 
-use super::{Answered, Next};
+use super::{
+    Answered, Next, Upstream,
+    context::{AdmittedRequest, IncomingRequest, RequestContext},
+    forward::Forward,
+    negotiate::negotiate,
+};
 use crate::{
-    body::{Body, BoxError, until},
+    body::{BoxError, until},
     election::{Hold, LeadInDoubt, Locks, lead::Lead},
     membership::{Gate, Term},
     policy::{Knowledge, Policy, Read},
-    request::RequestInfo,
+    request::Verb,
     status::Refusal,
 };
-
-/// On a response: it is a watch that says nothing on which its client may act once what it was admitted by is over, and ends in
-/// order when its client can open another.
-#[derive(Clone, Copy, Debug)]
-pub struct EndsInOrder;
 
 /// How long a request may wait for the Lease and the ring: at a start both take a few round trips, and
 /// clients give up on a request after 10 s at the earliest (client-go's election timeout).
 pub const ADMIT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// On a request: the state that it was admitted in.
+/// The state that a request was admitted in.
 #[derive(Clone, Debug)]
 pub struct Admitted {
     /// The time of holding the Lease.
@@ -93,14 +92,6 @@ impl Admitted {
         self.over().now_or_never().is_some()
     }
 
-    /// The answer, for as long as that state lasts.
-    fn bound(&self, mut answer: Response<Body>) -> Response<Body> {
-        match answer.extensions_mut().remove::<EndsInOrder>() {
-            Some(EndsInOrder) => answer,
-            None => answer.map(|body| until(body, self.over())),
-        }
-    }
-
     /// Why it has.
     fn why(&self) -> Refusal {
         if self.term.is_on() { LeadInDoubt.into() } else { Refusal::NotAShard }
@@ -122,8 +113,9 @@ impl Admitted {
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct Admit<S> {
+pub struct Admit<S, U> {
     next: S,
+    free: Forward<U>,
     state: State,
 }
 
@@ -140,10 +132,10 @@ pub struct State {
     pub hold: Arc<Hold>,
 }
 
-impl<S> Admit<S> {
-    /// Around the stages for requests of a shard.
-    pub fn new(next: S, state: State) -> Self {
-        Self { next, state }
+impl<S, U> Admit<S, U> {
+    /// Around the stages for requests of a shard; `free` sends what needs none.
+    pub fn new(next: S, free: Forward<U>, state: State) -> Self {
+        Self { next, free, state }
     }
 }
 
@@ -163,21 +155,26 @@ async fn admission(state: State, acts: bool) -> Result<Admitted, Refusal> {
     Ok(Admitted { term, policy, lead, state, changes })
 }
 
-impl<S: Next> Next for Admit<S> {
-    fn call(&self, mut request: Request<Body>) -> Answered {
-        let info = request.extensions().get::<RequestInfo>().filter(|info| info.resource.is_some());
-        let Some(info) = info else { return self.next.call(request) };
-        let acts = !self.state.locks.is_about_a_lead(info);
+impl<S: Next, U: Upstream> Next<IncomingRequest> for Admit<S, U> {
+    fn call(&self, IncomingRequest { mut request, info, origin }: IncomingRequest) -> Answered {
+        if let Err(refusal) = negotiate(&mut request, info.as_ref()) {
+            return ready(Err(refusal)).boxed();
+        }
+        let Some(info) = info else { return self.free.send(request, Some(origin.stalled)) };
+        let acts = !self.state.locks.is_about_a_lead(&info);
         let admission = admission(self.state.clone(), acts);
         let next = self.next.clone();
         let admitted = async move {
-            let admitted = admission.await?;
+            let (verb, admitted) = (info.verb, admission.await?);
             let (over, lasting) = (admitted.over(), admitted.clone());
-            let reads = request.extensions().get::<RequestInfo>().is_some_and(|info| info.verb.reads());
-            request.extensions_mut().insert(admitted);
+            let context = RequestContext::new(info, admitted, origin);
             tokio::select! {
-                response = next.call(request) => Ok(lasting.bound(response?)),
-                _ = over => Err(if reads { lasting.why() } else { Refusal::LostMeanwhile }),
+                answer = next.call(AdmittedRequest { request, context }) => {
+                    let answer = answer?;
+                    let lasts_by_itself = verb == Verb::Watch && answer.status().is_success();
+                    Ok(if lasts_by_itself { answer } else { answer.map(|body| until(body, lasting.over())) })
+                }
+                _ = over => Err(if verb.reads() { lasting.why() } else { Refusal::LostMeanwhile }),
             }
         };
         admitted.boxed()
@@ -190,10 +187,17 @@ mod tests {
 
     use std::future::pending;
 
-    use http::{HeaderMap, Method};
+    use http::{Method, Request, Response};
 
     use super::*;
-    use crate::{body::empty, election::hold::tests::Server, policy, request::representation::Encoding};
+    use crate::{
+        body::{Body, empty},
+        budget::Budget,
+        election::hold::tests::Server,
+        policy,
+        request::representation::Encoding,
+        upstream::UpstreamError,
+    };
 
     #[tokio::test]
     async fn a_write_that_may_have_been_done_when_the_lease_was_lost_is_not_to_be_repeated() {
@@ -213,10 +217,10 @@ mod tests {
                 arrived.notify_one();
                 pending::<Result<Response<Body>, Refusal>>()
             };
-            let mut request = Request::builder().method(method).uri("/api/v1/namespaces/a/pods").body(empty()).unwrap();
-            let info = RequestInfo::of(request.method(), request.uri(), &HeaderMap::new()).unwrap();
-            request.extensions_mut().insert(info);
-            let (refused, ()) = tokio::join!(Admit::new(server, state).call(request), async {
+            let request = Request::builder().method(method).uri("/api/v1/namespaces/a/pods").body(empty()).unwrap();
+            let incoming = IncomingRequest::of(request, Budget::default()).unwrap();
+            let none = tower::service_fn(|_| pending::<Result<Response<Body>, UpstreamError>>());
+            let (refused, ()) = tokio::join!(Admit::new(server, Forward::new(none), state).call(incoming), async {
                 sent.notified().await;
                 gate.close();
             });

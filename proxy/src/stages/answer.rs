@@ -1,34 +1,30 @@
 //! Outermost: turns every refusal of an inner stage into a `Status` object in the client's representation, and counts
 //! what happened.
 //!
-//! Ends a request's body that does not come on ([`Stalled`]), and gives it what buffers draw from. Changes nothing else about requests, and of responses only those
-//! that are refusals.
+//! Takes the request in (`enter`). Changes nothing else about requests, and of responses only those that are refusals.
 
 use std::{
     convert::Infallible,
-    sync::{Arc, atomic::AtomicBool},
     task::{Context, Poll},
 };
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::{
+    FutureExt,
+    future::{BoxFuture, ready},
+};
 use http::{HeaderValue, Method, Request, Response, header};
 use tower::Service;
 
-use super::Next;
+use super::{Next, context::IncomingRequest};
 use crate::{
-    body::{Body, empty, with_deadline},
+    body::{Body, empty},
     budget::Budget,
     metrics::Metrics,
     request::{
         Verb,
         representation::{Encoding, YAML, asks_for_yaml},
     },
-    stages::classify::VerbSeen,
 };
-
-/// On a request: whether its client has stopped to send its body.
-#[derive(Clone, Debug)]
-pub struct Stalled(pub Arc<AtomicBool>);
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -45,7 +41,7 @@ impl<S> Answer<S> {
     }
 }
 
-impl<S: Next> Service<Request<Body>> for Answer<S> {
+impl<S: Next<IncomingRequest>> Service<Request<Body>> for Answer<S> {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
@@ -55,15 +51,16 @@ impl<S: Next> Service<Request<Body>> for Answer<S> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let (body, stalled) = with_deadline(std::mem::replace(request.body_mut(), empty()));
-        *request.body_mut() = body;
-        request.extensions_mut().insert(Stalled(stalled));
-        request.extensions_mut().insert(self.budget.clone());
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
         let metrics = self.metrics.clone();
         let (method, encoding) = (request.method().clone(), Encoding::negotiated(request.headers()));
         let is_yaml = encoding == Encoding::Json && asks_for_yaml(request.headers());
-        let answered = self.next.call(request);
+        let incoming = IncomingRequest::of(request, self.budget.clone());
+        let verb = incoming.as_ref().map_or(Verb::Unknown, IncomingRequest::verb);
+        let answered = match incoming {
+            Ok(incoming) => self.next.call(incoming),
+            Err(refusal) => ready(Err(refusal)).boxed(),
+        };
         let count = move |result: Result<Response<Body>, crate::status::Refusal>| {
             let response = result.unwrap_or_else(|refusal| {
                 tracing::debug!(%method, %refusal, "refused");
@@ -76,7 +73,6 @@ impl<S: Next> Service<Request<Body>> for Answer<S> {
                 // RFC 9110, section 9.3.2. The HTTP/2 side of the library would send a body.
                 if method == Method::HEAD { answer.map(|_| empty()) } else { answer }
             });
-            let verb = response.extensions().get::<VerbSeen>().map_or(Verb::Unknown, |seen| seen.0);
             metrics.answered(verb, response.status());
             Ok(response)
         };

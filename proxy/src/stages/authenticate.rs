@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::ready};
-use http::{HeaderMap, Request, header};
+use http::{HeaderMap, header};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -15,18 +15,15 @@ mod accounts;
 
 pub use accounts::Accounts;
 
-use super::{Answered, Next};
+use super::{Answered, Next, context::IncomingRequest};
 use crate::{
     access::{
         Token,
         credentials::{self, Credentials},
     },
-    body::Body,
-    budget::Budget,
     config::ForeignTokens,
     gap::Gaps,
     metrics::Metrics,
-    serve::Caller,
     status::Refusal,
     views::Views,
 };
@@ -102,24 +99,22 @@ impl<S> Authenticate<S> {
     }
 }
 
-impl<S: Next> Next for Authenticate<S> {
-    fn call(&self, mut request: Request<Body>) -> Answered {
-        let caller = request.extensions().get::<Arc<Caller>>().cloned();
-        let proves = move || caller.iter().for_each(|caller| caller.proves());
-        match credentials::take(request.headers_mut(), &self.token) {
+impl<S: Next<IncomingRequest>> Next<IncomingRequest> for Authenticate<S> {
+    fn call(&self, mut incoming: IncomingRequest) -> Answered {
+        let proves = |incoming: &IncomingRequest| incoming.origin.caller.iter().for_each(|caller| caller.proves());
+        match credentials::take(incoming.request.headers_mut(), &self.token) {
             Credentials::Own(generation) => {
-                proves();
+                proves(&incoming);
                 self.gaps.seen(generation, || self.views.follow_others());
-                self.next.call(request)
+                self.next.call(incoming)
             }
             Credentials::Foreign => {
                 let (foreign, next) = (self.foreign.clone(), self.next.clone());
                 let passed = async move {
-                    let account = foreign.account(request.headers()).await?;
-                    proves();
-                    let budget = Budget::of(request.extensions()).of_account(account);
-                    request.extensions_mut().insert(budget);
-                    next.call(request).await
+                    let account = foreign.account(incoming.request.headers()).await?;
+                    proves(&incoming);
+                    incoming.origin.budget = incoming.origin.budget.of_account(account);
+                    next.call(incoming).await
                 };
                 passed.boxed()
             }

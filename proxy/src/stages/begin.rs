@@ -9,13 +9,16 @@
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, stream};
-use http::{HeaderValue, Request, Response, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use serde_json::{Value, json};
 
+use ringside_runtime::client;
+
 use super::{
-    Answered, Next,
+    Answered, Next, OwnRequests,
+    context::{AdmittedRequest, RequestContext},
     list::List,
     narrow::with_query,
     resume::{collection, going_on, of_question, selected},
@@ -25,16 +28,12 @@ use crate::{
     budget::Budget,
     frames::Frames,
     request::{
-        Query, RequestInfo, Verb,
+        Query, Resource,
         representation::{Form, JSON, prefer_json},
     },
     status::Refusal,
     upstream::UpstreamError,
 };
-
-/// On a request: a watch from nothing, which is asked for as a streaming list.
-#[derive(Clone, Copy, Debug)]
-pub struct FromNothing;
 
 /// Objects in a page: as many as most clients ask for.
 const PAGE: &str = "500";
@@ -48,22 +47,23 @@ const LIST_BROKE_OFF: &str = "ringside-proxy: the list that this watch began wit
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Begin<S> {
     next: S,
+    own: OwnRequests,
 }
 
 impl<S> Begin<S> {
     /// Around the stage that sends the request.
-    pub fn new(next: S) -> Self {
-        Self { next }
+    pub fn new(next: S, own: OwnRequests) -> Self {
+        Self { next, own }
     }
 }
 
 impl<S: Next> Next for Begin<S> {
-    fn call(&self, request: Request<Body>) -> Answered {
-        let Some(watch) = Watch::of(&request, self.next.clone()) else { return self.next.call(request) };
-        let answered = self.next.call(request);
+    fn call(&self, asked: AdmittedRequest) -> Answered {
+        let Some(watch) = Watch::of(&asked, self.own.clone()) else { return self.next.call(asked) };
+        let answered = self.next.call(asked);
         async move {
             let answer = answered.await?;
             if answer.status() == StatusCode::UNPROCESSABLE_ENTITY { watch.begin().await } else { Ok(answer) }
@@ -73,10 +73,12 @@ impl<S: Next> Next for Begin<S> {
 }
 
 /// A watch that can be put together.
-struct Watch<S> {
-    next: S,
-    asked: Parts,
-    info: RequestInfo,
+struct Watch {
+    own: OwnRequests,
+    uri: Uri,
+    headers: HeaderMap,
+    budget: Budget,
+    resource: Resource,
     /// What it selects.
     selects: Query,
     /// In what form its list is asked for.
@@ -89,49 +91,48 @@ enum Then {
     Rest { version: String },
 }
 
-impl<S: Next> Watch<S> {
-    fn of(request: &Request<Body>, next: S) -> Option<Self> {
-        request.extensions().get::<FromNothing>()?;
-        let info = request.extensions().get::<RequestInfo>().filter(|info| !info.upgrade)?.clone();
-        let mut asked = Request::new(()).into_parts().0;
-        asked.uri = request.uri().clone();
-        asked.headers = request.headers().clone();
-        asked.extensions = request.extensions().clone();
-        if !prefer_json(&mut asked.headers, "protobuf") {
+impl Watch {
+    fn of(AdmittedRequest { request, context }: &AdmittedRequest, own: OwnRequests) -> Option<Self> {
+        let RequestContext { info, origin, is_from_nothing, .. } = context;
+        if !is_from_nothing || info.upgrade {
             return None;
         }
-        let accept = match Form::negotiated(&asked.headers) {
+        let (uri, mut headers) = (request.uri().clone(), request.headers().clone());
+        if !prefer_json(&mut headers, "protobuf") {
+            return None;
+        }
+        let accept = match Form::negotiated(&headers) {
             Form::Object => JSON,
             Form::Metadata => METADATA_LIST,
             Form::Table => return None,
         };
-        let query = Query::parse(request.uri().query().unwrap_or_default()).ok()?;
-        let selects = selected(&info, &query)?;
-        Some(Self { next, asked, info, selects, accept })
+        let query = Query::parse(uri.query().unwrap_or_default()).ok()?;
+        let selects = selected(info, &query)?;
+        let (budget, resource) = (origin.budget.clone(), info.resource.clone());
+        Some(Self { own, uri, headers, budget, resource, selects, accept })
     }
 
     /// Answers once the API server has listed the first objects: what it says to that is said to the client.
     async fn begin(self) -> Result<Response<Body>, Refusal> {
-        let budget = Budget::of(&self.asked.extensions);
         let answer = self.list(None)?.await?;
         if answer.status() != StatusCode::OK {
             return Ok(answer);
         }
-        let first = page(&budget, answer).await.map_err(|reason| Refusal::Upstream(UpstreamError::Failed(reason)))?;
+        let first = page(&self.budget, answer).await.map_err(|reason| Refusal::Upstream(UpstreamError::Failed(reason)))?;
         let Page { frames, then } = first;
-        let rest = stream::unfold((self, budget, Some(then)), |(watch, budget, then)| async move {
+        let rest = stream::unfold((self, Some(then)), |(watch, then)| async move {
             let (frames, then) = match then {
                 None => return None,
-                Some(Then::Page { token }) => match watch.later_page(&token, &budget).await {
+                Some(Then::Page { token }) => match watch.later_page(&token).await {
                     Ok(Page { frames, then }) => (only(frames), Some(then)),
                     Err(reason) => {
-                        tracing::info!(resource = watch.resource().map(display), %reason, "a watch from nothing ends within its list");
+                        tracing::info!(resource = %watch.resource.kind, %reason, "a watch from nothing ends within its list");
                         (only(Frames::json().expired(LIST_BROKE_OFF).unwrap_or_default()), None)
                     }
                 },
                 Some(Then::Rest { version }) => (watch.rest(&version).await, None),
             };
-            Some((frames, (watch, budget, then)))
+            Some((frames, (watch, then)))
         });
         let body = StreamBody::new(only(frames).chain(rest.flatten())).boxed_unsync();
         let mut response = Response::new(body);
@@ -141,8 +142,7 @@ impl<S: Next> Watch<S> {
 
     /// Asks for a page of the list.
     fn list(&self, token: Option<&str>) -> Result<Answered, Refusal> {
-        let Some(resource) = &self.info.resource else { return Err(Refusal::NotAShard) };
-        let mut query = self.selects.clone();
+        let (resource, mut query) = (&self.resource, self.selects.clone());
         query.set("limit", PAGE);
         if let Some(token) = token {
             query.set("continue", token);
@@ -151,59 +151,46 @@ impl<S: Next> Watch<S> {
         let path = path.parse().map_err(|_| Refusal::NotAShard)?;
         let mut request = Request::new(empty());
         *request.uri_mut() = with_query(&path, &query.to_string())?;
-        *request.headers_mut() = of_question(&self.asked.headers);
+        *request.headers_mut() = of_question(&self.headers);
         request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(self.accept));
-        request.extensions_mut().insert(RequestInfo { verb: Verb::List, ..self.info.clone() });
-        request.extensions_mut().insert(Budget::of(&self.asked.extensions));
-        Ok(self.next.call(request))
+        Ok((self.own)(request))
     }
 
     /// A page behind the first one.
-    fn later_page(&self, token: &str, budget: &Budget) -> impl Future<Output = Result<Page, BoxError>> + Send + use<S> {
-        let (asked, budget) = (self.list(Some(token)), budget.clone());
-        async move {
-            let answer = asked?.await?;
-            match answer.status() {
-                StatusCode::OK => page(&budget, answer).await,
-                status => Err(format!("the API server answered a page with {status}").into()),
-            }
+    async fn later_page(&self, token: &str) -> Result<Page, BoxError> {
+        let answer = self.list(Some(token))?.await?;
+        match answer.status() {
+            StatusCode::OK => page(&self.budget, answer).await,
+            status => Err(format!("the API server answered a page with {status}").into()),
         }
     }
 
     /// Asks for what happens from there on.
     fn going_on(&self, version: &str) -> Result<Answered, Refusal> {
         let mut request = Request::new(empty());
-        *request.uri_mut() = going_on(&self.asked.uri, version).ok_or(Refusal::NotAShard)?;
-        *request.headers_mut() = self.asked.headers.clone();
-        *request.extensions_mut() = self.asked.extensions.clone();
-        Ok(self.next.call(request))
+        *request.uri_mut() = going_on(&self.uri, version).ok_or(Refusal::NotAShard)?;
+        *request.headers_mut() = self.headers.clone();
+        request.extensions_mut().insert(client::Watch);
+        Ok((self.own)(request))
     }
 
     /// What the watch says from there on. Where the API server does not begin it, the watch ends between two events, and its
     /// client opens the next.
-    fn rest(&self, version: &str) -> impl Future<Output = Pieces> + Send + use<S> {
-        let (asked, resource) = (self.going_on(version), self.resource());
-        async move {
-            let answer = match asked {
-                Ok(asked) => asked.await,
-                Err(refusal) => Err(refusal),
-            };
-            let reason = match answer {
-                Ok(answer) if answer.status() == StatusCode::OK => {
-                    return StreamExt::boxed(BodyStream::new(answer.into_body()));
-                }
-                Ok(answer) => answer.status().to_string(),
-                Err(refusal) => refusal.to_string(),
-            };
-            tracing::info!(resource = resource.map(display), %reason, "a watch from nothing ends behind its list: the API server does not go on"
-            );
-            StreamExt::boxed(stream::empty())
-        }
-    }
-
-    /// What it shows, for people.
-    fn resource(&self) -> Option<String> {
-        self.info.resource.as_ref().map(|resource| resource.kind.to_string())
+    async fn rest(&self, version: &str) -> Pieces {
+        let answer = match self.going_on(version) {
+            Ok(asked) => asked.await,
+            Err(refusal) => Err(refusal),
+        };
+        let reason = match answer {
+            Ok(answer) if answer.status() == StatusCode::OK => {
+                return StreamExt::boxed(BodyStream::new(answer.into_body()));
+            }
+            Ok(answer) => answer.status().to_string(),
+            Err(refusal) => refusal.to_string(),
+        };
+        let resource = &self.resource.kind;
+        tracing::info!(%resource, %reason, "a watch from nothing ends behind its list: the API server does not go on");
+        StreamExt::boxed(stream::empty())
     }
 }
 

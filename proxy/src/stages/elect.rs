@@ -13,7 +13,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::{FutureExt, TryFutureExt, future::ready};
 use http::{HeaderValue, Request, Response, header, request::Parts};
-use ringside_ring::ShardName;
 use tokio_util::sync::CancellationToken;
 
 mod deletion;
@@ -21,15 +20,20 @@ mod passing;
 mod selected;
 mod waits;
 
-use super::{Answered, Next, admit::Admitted, narrow::with_query, whole};
+use super::{
+    Answered, Next,
+    context::{AdmittedRequest, RequestContext},
+    narrow::with_query,
+    whole,
+};
 use crate::{
     access::credentials::is_foreign,
     body::{Body, full},
-    budget::{Budget, NoRoom, Unread},
+    budget::{NoRoom, Unread},
     election::{Asked, Claim, Hold, Judgement, LockName, LockRefusal, Locks},
     metadata::MAX_OBJECT,
     request::{
-        BadRequest, Query, RequestInfo,
+        BadRequest, Query,
         representation::{Encoding, is_compressed},
     },
     status::Refusal,
@@ -53,23 +57,21 @@ impl<S> Elect<S> {
 }
 
 impl<S: Next> Next for Elect<S> {
-    fn call(&self, mut request: Request<Body>) -> Answered {
-        if is_foreign(request.headers()) {
+    fn call(&self, mut admitted: AdmittedRequest) -> Answered {
+        if is_foreign(admitted.request.headers()) {
             // Another account elects for itself.
-            return self.next.call(request);
+            return self.next.call(admitted);
         }
-        if let Err(refusal) = deletion::spare_locks(&self.locks, &mut request) {
+        if let Err(refusal) = deletion::spare_locks(&self.locks, &mut admitted) {
             return ready(Err(refusal)).boxed();
         }
-        let info = request.extensions().get::<RequestInfo>();
-        if let Some((info, name)) = info.and_then(|info| Some((info.clone(), self.locks.selected(info)?))) {
-            return self.clone().selected(info, name, request).boxed();
+        let info = &admitted.context.info;
+        if let Some(name) = self.locks.selected(info) {
+            return self.clone().selected(name, admitted).boxed();
         }
-        let asked = info.and_then(|info| self.locks.concerns(info));
-        let shard = request.extensions().get::<Admitted>().map(|admitted| admitted.term.shard.clone());
-        let (Some(asked), Some(shard)) = (asked, shard) else {
-            let look = Look::of(&request, &self.locks, self.hold.holder());
-            let (locks, answered) = (self.locks.clone(), self.next.call(request));
+        let Some(asked) = self.locks.concerns(info) else {
+            let look = Look::of(&admitted.context, &self.locks, self.hold.holder());
+            let (locks, answered) = (self.locks.clone(), self.next.call(admitted));
             return match look {
                 Some(look) => answered.map_ok(|answer| look.at(answer, locks)).boxed(),
                 None => answered,
@@ -77,7 +79,7 @@ impl<S: Next> Next for Elect<S> {
         };
         let (this, locks, name) = (self.clone(), self.locks.clone(), asked.name().cloned());
         async move {
-            let answer = this.answer(asked, &shard, request).await;
+            let answer = this.answer(asked, admitted).await;
             if let Some(name) = name
                 && !answer.as_ref().is_ok_and(|answer| answer.status().is_success())
             {
@@ -90,27 +92,30 @@ impl<S: Next> Next for Elect<S> {
 }
 
 impl<S: Next> Elect<S> {
-    async fn answer(self, asked: Asked, shard: &ShardName, request: Request<Body>) -> Result<Response<Body>, Refusal> {
+    async fn answer(self, asked: Asked, admitted: AdmittedRequest) -> Result<Response<Body>, Refusal> {
         let (locks, hold) = (&self.locks, &self.hold);
         if let Asked::Read(name) = &asked
             && !locks.knows(name)
         {
-            return look(self.next.clone(), (locks, hold), name, request).await;
+            return look(self.next.clone(), (locks, hold), name, admitted).await;
         }
+        let AdmittedRequest { request, context } = admitted;
+        let (shard, budget) = (&context.admitted.term.shard, &context.origin.budget);
         let query = Query::parse(request.uri().query().unwrap_or_default()).map_err(BadRequest::from)?;
         let deletes = matches!(asked, Asked::Delete(_));
         if !deletes && query.first("dryRun").is_some() {
             // The client's own: it changes no lock, and makes none.
-            return self.next.call(request).await;
+            return self.next.call(AdmittedRequest { request, context }).await;
         }
         if is_compressed(request.headers()) {
             // An election in it would be found by nobody here.
             return Err(Refusal::CompressedBody);
         }
         let (parts, body) = request.into_parts();
-        let bytes = whole(&parts.extensions, body).await?;
+        let bytes = whole(budget, body).await?;
         if deletes && deletion::is_dry(&query, &bytes) {
-            return self.next.call(Request::from_parts(parts, full(bytes))).await;
+            let request = Request::from_parts(parts, full(bytes));
+            return self.next.call(AdmittedRequest { request, context }).await;
         }
         if let Some((name, claim)) = locks.claimed(&asked, &parts, &bytes) {
             let sure = hold.make_sure(&name, &claim).await;
@@ -125,12 +130,12 @@ impl<S: Next> Elect<S> {
             return Ok(answer?);
         }
         let frees = if locks.may_begin(&asked, &parts, &bytes, shard.as_str()) {
-            let tried = self.next.call(dry_run(&parts, &query, &bytes)?).await?;
+            let tried = self.next.call(dry_run(&parts, &context, &query, &bytes)?).await?;
             if !tried.status().is_success() {
                 return Ok(tried);
             }
             let (head, body) = tried.into_parts();
-            let body = Budget::of(&parts.extensions).collect(body, MAX_OBJECT).await;
+            let body = budget.collect(body, MAX_OBJECT).await;
             let tried = Response::from_parts(head, body.map_err(|unread| not_judged(&unread))?);
             match locks.judge(&asked, &bytes, &tried, shard.as_str())? {
                 Judgement::Begins(judged) => {
@@ -150,7 +155,7 @@ impl<S: Next> Elect<S> {
         if frees && let Some(answer) = of_the_ring((locks, hold), &asked, &parts, &bytes).await? {
             return Ok(answer);
         }
-        self.next.call(Request::from_parts(parts, full(bytes))).await
+        self.next.call(AdmittedRequest { request: Request::from_parts(parts, full(bytes)), context }).await
     }
 }
 
@@ -185,10 +190,10 @@ async fn look<S: Next>(
     next: S,
     (locks, hold): (&Locks, &Hold),
     name: &LockName,
-    request: Request<Body>,
+    admitted: AdmittedRequest,
 ) -> Result<Response<Body>, Refusal> {
-    let budget = Budget::of(request.extensions());
-    let response = next.call(request).await?;
+    let budget = admitted.context.origin.budget.clone();
+    let response = next.call(admitted).await?;
     if !response.status().is_success() {
         return Ok(response);
     }
@@ -217,12 +222,17 @@ fn not_judged(unread: &Unread) -> Refusal {
 }
 
 /// The write as the API server should judge it, without storing it.
-fn dry_run(parts: &Parts, query: &Query, body: &Bytes) -> Result<Request<Body>, Refusal> {
+fn dry_run(
+    parts: &Parts,
+    context: &RequestContext,
+    query: &Query,
+    body: &Bytes,
+) -> Result<AdmittedRequest, Refusal> {
     let mut parts = parts.clone();
     parts.uri = with_query(&parts.uri, &query.with("dryRun", "All"))?;
     // In a form that can be read here, and not compressed.
     let accept = HeaderValue::from_static(Encoding::negotiated(&parts.headers).media_type());
     parts.headers.insert(header::ACCEPT, accept);
     parts.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    Ok(Request::from_parts(parts, full(body.clone())))
+    Ok(AdmittedRequest { request: Request::from_parts(parts, full(body.clone())), context: context.clone() })
 }

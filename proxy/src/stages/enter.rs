@@ -1,42 +1,41 @@
-//! Takes off what belongs to the client's connection, before any other stage reads a header. Refuses CONNECT and TRACE.
+//! Takes a request in: takes off what belongs to its client's connection, and finds out what is asked, before anything is decided.
 //!
-//! Leaves the wish to upgrade, on which [`classify`](super::classify) decides, and that the client takes trailers.
+//! Refuses CONNECT and TRACE, and what is ambiguous. Leaves that the client takes trailers, and the wish to upgrade where the
+//! connection may become something else. Ends a body that does not come on.
 
-use futures::{FutureExt, future::ready};
+use std::sync::Arc;
+
 use http::{HeaderValue, Method, Request, header};
 
-use super::{Answered, Next};
+use super::context::{IncomingRequest, Origin};
 use crate::{
-    body::Body,
-    request::asks_for_upgrade,
+    body::{Body, empty, with_deadline},
+    budget::Budget,
+    request::RequestInfo,
+    serve::Caller,
     status::Refusal,
     upstream::headers::{strip_hop_by_hop, takes_trailers},
 };
 
-/// See the module.
-#[derive(Clone, Debug)]
-pub struct Enter<S> {
-    next: S,
-}
-
-impl<S> Enter<S> {
-    /// Around all stages that read headers.
-    pub fn new(next: S) -> Self {
-        Self { next }
-    }
-}
-
-impl<S: Next> Next for Enter<S> {
-    fn call(&self, mut request: Request<Body>) -> Answered {
+impl IncomingRequest {
+    /// A request as it came, whose buffers draw from this budget.
+    ///
+    /// # Errors
+    /// When it can't be understood, or must not be sent.
+    pub(super) fn of(mut request: Request<Body>, budget: Budget) -> Result<Self, Refusal> {
         if [Method::CONNECT, Method::TRACE].contains(request.method()) {
-            return ready(Err(Refusal::Method)).boxed();
+            return Err(Refusal::Method);
         }
+        let info = RequestInfo::of(request.method(), request.uri(), request.headers())?;
         let headers = request.headers_mut();
-        let (upgrade, trailers) = (asks_for_upgrade(headers), takes_trailers(headers));
-        strip_hop_by_hop(headers, upgrade);
+        let trailers = takes_trailers(headers);
+        strip_hop_by_hop(headers, info.as_ref().is_some_and(|info| info.upgrade));
         if trailers {
             headers.insert(header::TE, HeaderValue::from_static("trailers"));
         }
-        self.next.call(request)
+        let (body, stalled) = with_deadline(std::mem::replace(request.body_mut(), empty()));
+        *request.body_mut() = body;
+        let caller = request.extensions_mut().remove::<Arc<Caller>>();
+        Ok(Self { request, info, origin: Origin { caller, stalled, budget } })
     }
 }

@@ -21,14 +21,16 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use http::{HeaderMap, Request};
+use http::HeaderMap;
 use ringside_ring::{RingLabels, cluster_ring::GroupResource};
 
-use super::{Answered, Next, admit::Admitted};
+use super::{
+    Answered, Next, OwnRequests,
+    admit::Admitted,
+    context::{AdmittedRequest, RequestContext},
+};
 use crate::{
-    body::Body,
-    budget::Budget,
-    fence::{self, Era, Target, Ticket},
+    fence::{self, Era, Target},
     metrics::Metrics,
     request::{RequestInfo, Resource, Verb, representation::is_compressed},
     status::Refusal,
@@ -51,10 +53,6 @@ use unlabelled::Unlabelled;
 
 /// Subresources that connect the client to something: by GET too, they change what they like.
 pub(super) const CONNECTS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
-
-/// On a request: its place among the writes under way, for whoever joins its connections.
-#[derive(Clone, Debug)]
-pub struct Counted(#[expect(dead_code, reason = "held, for its end")] Arc<Ticket>);
 
 /// What decides.
 #[derive(Clone)]
@@ -81,9 +79,9 @@ pub struct Fence<S> {
 }
 
 impl<S: Next> Fence<S> {
-    /// Around the stages that narrow and send requests.
-    pub fn new(next: S, state: State, metrics: Metrics, alone: Alone) -> Self {
-        let asker = Asker::new(next.clone(), metrics);
+    /// Around the stages that narrow and send requests; `own` sends its questions.
+    pub fn new(next: S, own: OwnRequests, state: State, metrics: Metrics, alone: Alone) -> Self {
+        let asker = Asker::new(own, metrics);
         Self { next, state, kinds: Kinds::default(), asker, alone, unlabelled: Unlabelled::default() }
     }
 }
@@ -99,12 +97,12 @@ enum Way {
 }
 
 impl Way {
-    fn of(info: &RequestInfo, resource: &Resource, admitted: &Admitted) -> Self {
+    fn of(RequestInfo { verb, resource, .. }: &RequestInfo, admitted: &Admitted) -> Self {
         let connects = resource.subresource.as_deref().is_some_and(|it| CONNECTS.contains(&it));
         let policy = &admitted.policy;
         let own =
             resource.name.is_some() && policy.narrows(&resource.kind) && !policy.read_by_all.contains(&resource.kind);
-        match info.verb {
+        match verb {
             Verb::Get if connects => Self::Write,
             Verb::Get if !own => Self::Pass,
             Verb::Get if matches!(resource.subresource.as_deref(), None | Some("status")) => Self::Read,
@@ -120,9 +118,9 @@ impl Way {
 
 /// Whether a Pod of the ring would be bound to a node by a request whose path does not name it. `bindings` knows nothing but
 /// `create`.
-fn binds_by_itself(info: &RequestInfo, resource: &Resource, admitted: &Admitted) -> bool {
+fn binds_by_itself(RequestInfo { verb, resource, .. }: &RequestInfo, admitted: &Admitted) -> bool {
     let pods = || GroupResource { group: String::new(), resource: "pods".to_owned() };
-    info.verb == Verb::Create
+    *verb == Verb::Create
         && resource.kind.group.is_empty()
         && resource.kind.resource == "bindings"
         && admitted.policy.resources.contains(&pods())
@@ -140,33 +138,27 @@ fn impersonates(headers: &HeaderMap) -> bool {
 }
 
 impl<S: Next> Next for Fence<S> {
-    fn call(&self, request: Request<Body>) -> Answered {
-        let info = request.extensions().get::<RequestInfo>();
-        let admitted = request.extensions().get::<Admitted>();
-        let resource = info.and_then(|info| info.resource.as_ref());
-        let (Some(info), Some(admitted), Some(resource)) = (info, admitted, resource) else {
-            // Refused by a later stage where it should have had all of them.
-            return self.next.call(request);
-        };
-        if binds_by_itself(info, resource, admitted) {
+    fn call(&self, asked: AdmittedRequest) -> Answered {
+        let RequestContext { info, admitted, origin, .. } = &asked.context;
+        let resource = &info.resource;
+        if binds_by_itself(info, admitted) {
             return futures::future::ready(Err(Refusal::BindingByItself)).boxed();
         }
         if !admitted.policy.resources.contains(&resource.kind) {
-            return self.next.call(request);
+            return self.next.call(asked);
         }
-        let way = Way::of(info, resource, admitted);
+        let way = Way::of(info, admitted);
         if matches!(way, Way::Pass) {
-            return self.next.call(request);
+            return self.next.call(asked);
         }
-        if is_compressed(request.headers()) && !resource.is_behind_api_server() {
+        if is_compressed(asked.request.headers()) && !resource.is_behind_api_server() {
             return futures::future::ready(Err(Refusal::CompressedBody)).boxed();
         }
-        let (info, resource) = (info.clone(), resource.clone());
         let era = Era { term: admitted.term.clone(), policy: admitted.policy.clone() };
         let (next, judge) = (
             self.next.clone(),
             Judge {
-                asker: self.asker.drawing(Budget::of(request.extensions())),
+                asker: self.asker.drawing(origin.budget.clone()),
                 fence: self.state.fence.clone(),
                 views: self.state.views.clone(),
                 labels: self.state.labels.clone(),
@@ -178,15 +170,11 @@ impl<S: Next> Next for Fence<S> {
         );
         match way {
             Way::Pass | Way::Write => {
-                let around = write::Around {
-                    admitted: admitted.clone(),
-                    alone: self.alone.clone(),
-                    unlabelled: self.unlabelled.clone(),
-                };
-                write::write(next, judge, around, request, (info, resource)).boxed()
+                let around = write::Around { alone: self.alone.clone(), unlabelled: self.unlabelled.clone() };
+                write::write(next, judge, around, asked).boxed()
             }
-            Way::Read => read::read(next, judge, request, resource).boxed(),
-            Way::AskAndRead => read::ask_and_read(next, judge, request, resource).boxed(),
+            Way::Read => read::read(next, judge, asked).boxed(),
+            Way::AskAndRead => read::ask_and_read(next, judge, asked).boxed(),
         }
     }
 }

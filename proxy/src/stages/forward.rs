@@ -2,16 +2,16 @@
 //!
 //! May change `Host`, and hop-by-hop headers of the answer; everything else passes as it is, impersonation too.
 
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, atomic::Ordering};
 
 use futures::{FutureExt, TryFutureExt};
 use http::{Request, StatusCode, Version, header};
 use ringside_runtime::client::Short;
 
-use super::{Answered, Next, Upstream, answer::Stalled};
+use super::{Answered, Next, OwnRequests, Upstream, context::AdmittedRequest};
 use crate::{
-    body::{Body, BodyStalled},
-    request::{RequestInfo, Resource, Verb},
+    body::{Body, BodyStalled, Stalled},
+    request::{RequestInfo, Verb},
     status::Refusal,
     upstream::headers::strip_hop_by_hop,
 };
@@ -29,22 +29,13 @@ impl<U> Forward<U> {
     }
 }
 
-/// Whether its answer is one object, and no more than that.
-fn reads_an_object(info: &RequestInfo) -> bool {
-    let is_object = |it: &Resource| it.name.is_some() && it.subresource.is_none();
-    info.verb == Verb::Get && !info.upgrade && info.resource.as_ref().is_some_and(is_object)
-}
-
-impl<U: Upstream> Next for Forward<U> {
-    fn call(&self, mut request: Request<Body>) -> Answered {
+impl<U: Upstream> Forward<U> {
+    /// Sends a request; one of the proxy's own has no body that can stall.
+    pub(super) fn send(&self, mut request: Request<Body>, stalled: Option<Stalled>) -> Answered {
         // The client library writes the API server's own.
         request.headers_mut().remove(header::HOST);
         *request.version_mut() = Version::HTTP_11;
-        if request.extensions().get::<RequestInfo>().is_some_and(reads_an_object) {
-            request.extensions_mut().insert(Short);
-        }
-        let stalled = request.extensions_mut().remove::<Stalled>();
-        let is_stalled = move || stalled.is_some_and(|Stalled(it)| it.load(Ordering::Relaxed));
+        let is_stalled = move || stalled.is_some_and(|it| it.load(Ordering::Relaxed));
         // Of what came in part the API server does nothing, and over HTTP/2 the reason of the reset is lost.
         let refusal = |error| if is_stalled() { Refusal::BodyStalled(BodyStalled) } else { Refusal::from(error) };
         let answered = self.upstream.clone().call(request).map_err(refusal);
@@ -57,5 +48,25 @@ impl<U: Upstream> Next for Forward<U> {
                 response
             })
             .boxed()
+    }
+
+    /// Requests of the proxy's own, which pass no other stage.
+    pub(super) fn own(&self) -> OwnRequests {
+        let this = self.clone();
+        Arc::new(move |request| this.send(request, None))
+    }
+}
+
+/// Whether its answer is one object, and no more than that.
+fn reads_an_object(RequestInfo { verb, resource, upgrade, .. }: &RequestInfo) -> bool {
+    *verb == Verb::Get && !upgrade && resource.name.is_some() && resource.subresource.is_none()
+}
+
+impl<U: Upstream> Next for Forward<U> {
+    fn call(&self, AdmittedRequest { mut request, context }: AdmittedRequest) -> Answered {
+        if reads_an_object(&context.info) {
+            request.extensions_mut().insert(Short);
+        }
+        self.send(request, Some(context.origin.stalled))
     }
 }

@@ -1,8 +1,8 @@
 //! Hides the labels of the ring in all answers about its resources, unless the proxy is told to show them.
 //!
 //! May change `Accept`, from which it takes YAML where JSON is accepted as well, and `Accept-Encoding`. In answers in JSON and
-//! protobuf it overwrites the entries, so that these are as long as before; in a watch by WebSocket a later stage does
-//! ([`Hidden`]). Counts requests that may be answered in YAML. Connections to Pods, and what is behind the API server, are not touched.
+//! protobuf it overwrites the entries, so that these are as long as before; in a watch by WebSocket who joins its connections
+//! does. Counts requests that may be answered in YAML. Connections to Pods, and what is behind the API server, are not touched.
 
 use std::{
     pin::Pin,
@@ -11,24 +11,21 @@ use std::{
 
 use bytes::Bytes;
 use futures::{FutureExt, TryFutureExt};
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Response, header};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 
-use super::{Answered, Next, admit::Admitted, fence::CONNECTS};
+use super::{
+    Answered, Next,
+    context::{AdmittedRequest, RequestContext},
+    fence::CONNECTS,
+};
 use crate::{
     body::{Body, BodyError},
     labels::{Filter, Keys},
     metrics::Metrics,
-    request::{
-        RequestInfo,
-        representation::{JSON, PROTOBUF, essence, prefer_json},
-    },
+    request::representation::{JSON, PROTOBUF, essence, prefer_json},
 };
-
-/// On a request: the labels that its answer must not have, for the stage that joins its connections.
-#[derive(Clone, Debug)]
-pub struct Hidden(pub Keys);
 
 /// Hides labels in answers.
 #[derive(Clone, Debug)]
@@ -46,23 +43,24 @@ impl<S> Hide<S> {
     }
 
     /// Returns the labels to hide in the answer, if it is about objects of the ring.
-    fn keys(&self, request: &Request<Body>) -> Option<Keys> {
-        let resource = request.extensions().get::<RequestInfo>()?.resource.as_ref()?;
+    fn keys(&self, RequestContext { info, admitted, .. }: &RequestContext) -> Option<Keys> {
+        let resource = &info.resource;
         let connects = resource.subresource.as_deref().is_some_and(|it| CONNECTS.contains(&it));
-        let is_of_ring = request.extensions().get::<Admitted>()?.policy.resources.contains(&resource.kind);
+        let is_of_ring = admitted.policy.resources.contains(&resource.kind);
         self.keys.clone().filter(|_| is_of_ring && !connects)
     }
 }
 
 impl<S: Next> Next for Hide<S> {
-    fn call(&self, mut request: Request<Body>) -> Answered {
-        let Some(keys) = self.keys(&request) else { return self.next.call(request) };
+    fn call(&self, mut asked: AdmittedRequest) -> Answered {
+        let Some(keys) = self.keys(&asked.context) else { return self.next.call(asked) };
+        let request = &mut asked.request;
         if !prefer_json(request.headers_mut(), "yaml") {
             self.metrics.unfiltered();
         }
         request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        request.extensions_mut().insert(Hidden(keys.clone()));
-        self.next.call(request).map_ok(|response| hidden(response, keys)).boxed()
+        asked.context.hidden = Some(keys.clone());
+        self.next.call(asked).map_ok(|response| hidden(response, keys)).boxed()
     }
 }
 

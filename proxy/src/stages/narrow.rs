@@ -2,26 +2,23 @@
 //!
 //! May change the query of requests for the ring's resources: the selector is joined with the client's.
 //! Of watches it also takes away the wish for compression, which would make their bytes unreadable, and asks for
-//! bookmarks, which say how far a watch has come that nothing else happens on. Refuses what it can't narrow without doubt,
-//! and what did not pass the stages before. Touches nothing else. Tells the tap about each narrowed list and watch.
+//! bookmarks, which say how far a watch has come that nothing else happens on. Refuses what it can't narrow without doubt. Touches nothing else. Tells the tap about each narrowed list and watch.
 
-use futures::{FutureExt, future::ready};
-use http::{HeaderValue, Request, Uri, header, uri::PathAndQuery};
+use http::{HeaderValue, Uri, header, uri::PathAndQuery};
 use ringside_ring::ResourceVersion;
 
-use super::{Answered, Next, admit::Admitted};
+use super::context::AdmittedRequest;
 use crate::{
-    body::Body,
     metrics::Metrics,
     request::{
-        BadPath, BadRequest, Query, RequestInfo, Resource, Verb, page::start_of_list, representation::is_compressed,
+        BadPath, BadRequest, Query, Resource, Verb, page::start_of_list, representation::is_compressed,
         selector::Selector,
     },
     status::Refusal,
     views::{Fields, Kind, Scope},
 };
 
-/// On a request: the view of the ring that its answer gives.
+/// The view of the ring that an answer gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shows {
     /// What it shows.
@@ -39,59 +36,51 @@ const DECIDES: [&str; 4] = ["watch", "resourceVersion", "sendInitialEvents", BOO
 const BOOKMARKS: &str = "allowWatchBookmarks";
 
 /// See the module.
-#[derive(Clone, Debug)]
-pub struct Narrow<S> {
-    next: S,
-    metrics: Metrics,
-}
-
-impl<S> Narrow<S> {
-    /// Around the stages that send the request.
-    pub fn new(next: S, metrics: Metrics) -> Self {
-        Self { next, metrics }
+///
+/// # Errors
+/// When it can't be narrowed without doubt.
+pub(super) fn narrow(
+    AdmittedRequest { request, context }: &mut AdmittedRequest,
+    metrics: &Metrics,
+) -> Result<(), Refusal> {
+    let (info, admitted) = (&context.info, &context.admitted);
+    let (verb, resource) = (info.verb, &info.resource);
+    if !admitted.policy.resources.contains(&resource.kind) {
+        return Ok(());
     }
-
-    fn narrow(&self, request: &mut Request<Body>) -> Result<(), Refusal> {
-        let Some(mut info) = request.extensions().get::<RequestInfo>().cloned() else {
-            return Err(Refusal::NotAShard);
-        };
-        let Some(resource) = info.resource else { return Ok(()) };
-        let Some(admitted) = request.extensions().get::<Admitted>().cloned() else {
-            return Err(Refusal::NotAShard);
-        };
-        if !admitted.policy.resources.contains(&resource.kind) {
-            return Ok(());
-        }
-        if is_compressed(request.headers()) && !resource.is_behind_api_server() {
-            return Err(Refusal::CompressedBody);
-        }
-        if !info.verb.selects() {
-            return Ok(());
-        }
-        if !admitted.policy.narrows(&resource.kind) {
-            // A deletion of many would delete what is another shard's, or leave what has no label yet.
-            return if info.verb == Verb::DeleteCollection { Err(Refusal::Unlabelled(resource.kind)) } else { Ok(()) };
-        }
-        info.query.keep_first(&DECIDES);
-        let bookmarks = info.query.flag(BOOKMARKS);
-        if info.verb == Verb::Watch && !bookmarks {
-            info.query.set(BOOKMARKS, "true");
-        }
-        let theirs = Selector::parse(info.query.first("labelSelector").unwrap_or_default())?;
-        let query = info.query.with("labelSelector", &joined(&admitted.term.selector, &theirs));
-        *request.uri_mut() = with_query(request.uri(), &query)?;
-        self.metrics.narrowed();
-        if info.verb == Verb::Watch {
-            // Since v1.37 API servers compress a watch with initial events for whoever accepts that.
-            request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-            request.headers_mut().remove(header::SEC_WEBSOCKET_EXTENSIONS);
-        }
-        if info.verb != Verb::DeleteCollection {
-            let kind = kind(info.verb, &info.query);
-            request.extensions_mut().insert(Shows { scope: scope(resource, &info.query, theirs), kind, bookmarks });
-        }
-        Ok(())
+    if is_compressed(request.headers()) && !resource.is_behind_api_server() {
+        return Err(Refusal::CompressedBody);
     }
+    if !verb.selects() {
+        return Ok(());
+    }
+    if !admitted.policy.narrows(&resource.kind) {
+        // A deletion of many would delete what is another shard's, or leave what has no label yet.
+        return match verb {
+            Verb::DeleteCollection => Err(Refusal::Unlabelled(resource.kind.clone())),
+            _ => Ok(()),
+        };
+    }
+    let mut query = info.query.clone();
+    query.keep_first(&DECIDES);
+    let bookmarks = query.flag(BOOKMARKS);
+    if verb == Verb::Watch && !bookmarks {
+        query.set(BOOKMARKS, "true");
+    }
+    let theirs = Selector::parse(query.first("labelSelector").unwrap_or_default())?;
+    let narrowed = query.with("labelSelector", &joined(&admitted.term.selector, &theirs));
+    *request.uri_mut() = with_query(request.uri(), &narrowed)?;
+    metrics.narrowed();
+    if verb == Verb::Watch {
+        // Since v1.37 API servers compress a watch with initial events for whoever accepts that.
+        request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        request.headers_mut().remove(header::SEC_WEBSOCKET_EXTENSIONS);
+    }
+    if verb != Verb::DeleteCollection {
+        let (kind, scope) = (kind(verb, &query), scope(resource.clone(), &query, theirs));
+        context.shows = Some(Shows { scope, kind, bookmarks });
+    }
+    Ok(())
 }
 
 /// The shard's selector and the client's. Ours comes first: whatever a server might take for the end of a selector, it has
@@ -133,15 +122,6 @@ pub(super) fn with_query(uri: &Uri, query: &str) -> Result<Uri, Refusal> {
     let too_long = BadRequest::from(BadPath::TooLong(rewritten.len()));
     parts.path_and_query = Some(PathAndQuery::try_from(rewritten).map_err(|_| too_long.clone())?);
     Uri::from_parts(parts).map_err(|_| too_long.into())
-}
-
-impl<S: Next> Next for Narrow<S> {
-    fn call(&self, mut request: Request<Body>) -> Answered {
-        match self.narrow(&mut request) {
-            Ok(()) => self.next.call(request),
-            Err(refusal) => ready(Err(refusal)).boxed(),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use tokio_util::{
     io::StreamReader,
 };
 
-use super::{Answered, Next, whole};
+use super::{Answered, Next, context::AdmittedRequest, whole};
 use crate::{
     access::credentials::is_foreign,
     body::{Body, BodyError, BoxError, empty, full},
@@ -58,7 +58,7 @@ enum Asked {
 }
 
 fn asked(info: &RequestInfo, headers: &HeaderMap) -> Option<(Collection, Asked)> {
-    let resource = info.resource.as_ref()?;
+    let resource = &info.resource;
     let of = Collection::of(resource)?;
     let in_json = Encoding::negotiated(headers) == Encoding::Json && Form::negotiated(headers) == Form::Object;
     let content = headers.get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok()).map(essence);
@@ -74,10 +74,9 @@ fn asked(info: &RequestInfo, headers: &HeaderMap) -> Option<(Collection, Asked)>
 }
 
 impl<S: Next> Next for Peers<S> {
-    fn call(&self, request: Request<Body>) -> Answered {
-        let info = request.extensions().get::<RequestInfo>();
-        let own = info.filter(|_| !is_foreign(request.headers()));
-        let asked = own.and_then(|info| asked(info, request.headers()));
+    fn call(&self, request: AdmittedRequest) -> Answered {
+        let headers = request.request.headers();
+        let asked = if is_foreign(headers) { None } else { asked(&request.context.info, headers) };
         let Some((of, asked)) = asked else { return self.next.call(request) };
         let this = self.clone();
         match asked {
@@ -89,15 +88,15 @@ impl<S: Next> Next for Peers<S> {
 }
 
 impl<S: Next> Peers<S> {
-    async fn read(self, of: &Collection, mut request: Request<Body>) -> Result<Response<Body>, Refusal> {
-        readable(request.headers_mut());
-        let budget = Budget::of(request.extensions());
+    async fn read(self, of: &Collection, mut request: AdmittedRequest) -> Result<Response<Body>, Refusal> {
+        readable(request.request.headers_mut());
+        let budget = request.context.origin.budget.clone();
         let response = self.next.call(request).await?;
         shown((&self.peerings, &budget), of, response).await
     }
 
-    async fn watch(self, of: Collection, mut request: Request<Body>) -> Result<Response<Body>, Refusal> {
-        readable(request.headers_mut());
+    async fn watch(self, of: Collection, mut request: AdmittedRequest) -> Result<Response<Body>, Refusal> {
+        readable(request.request.headers_mut());
         let response = self.next.call(request).await?;
         if !is_json(&response) {
             return Ok(response);
@@ -109,13 +108,20 @@ impl<S: Next> Peers<S> {
     }
 
     /// Takes up what the controller says of itself; leaves the rest to the API server.
-    async fn patch(self, of: &Collection, place: &Place, request: Request<Body>) -> Result<Response<Body>, Refusal> {
+    async fn patch(
+        self,
+        of: &Collection,
+        place: &Place,
+        AdmittedRequest { request, context }: AdmittedRequest,
+    ) -> Result<Response<Body>, Refusal> {
         let (mut parts, body) = request.into_parts();
-        let budget = Budget::of(&parts.extensions);
-        let bytes = whole(&parts.extensions, body).await?;
-        let Some(status) = of_status(&bytes) else {
-            return self.next.call(Request::from_parts(parts, full(bytes))).await;
+        let budget = context.origin.budget.clone();
+        let bytes = whole(&budget, body).await?;
+        let send = |parts, body| {
+            let request = Request::from_parts(parts, body);
+            self.next.call(AdmittedRequest { request, context })
         };
+        let Some(status) = of_status(&bytes) else { return send(parts, full(bytes)).await };
         let as_sent = parts.headers.clone();
         readable(&mut parts.headers);
         // First of all the ring is there.
@@ -125,7 +131,7 @@ impl<S: Next> Peers<S> {
                 // The API server says so itself: kopf does without, unless it was told to wait.
                 Err(error) if error.is_absent() => {
                     read_instead(&mut parts, place);
-                    let response = self.next.call(Request::from_parts(parts, empty())).await?;
+                    let response = send(parts, empty()).await?;
                     return shown((&self.peerings, &budget), of, response).await;
                 }
                 said => written = Some(said?),
@@ -133,7 +139,7 @@ impl<S: Next> Peers<S> {
         }
         let Ok(left) = self.peerings.say(place, status) else {
             parts.headers = as_sent;
-            return self.next.call(Request::from_parts(parts, full(bytes))).await;
+            return send(parts, full(bytes)).await;
         };
         let written = written.and_then(|written| serde_json::to_value(written).ok());
         if let (Some(mut object), true) = (written, left.is_empty()) {
@@ -141,14 +147,14 @@ impl<S: Next> Peers<S> {
             self.peerings.show(place, &mut object);
             return Ok(json_response(&object));
         }
-        let request = if left.is_empty() {
+        let body = if left.is_empty() {
             read_instead(&mut parts, place);
-            Request::from_parts(parts, empty())
+            empty()
         } else {
             parts.headers.remove(header::CONTENT_LENGTH);
-            Request::from_parts(parts, full(json!({"status": left}).to_string()))
+            full(json!({"status": left}).to_string())
         };
-        let response = self.next.call(request).await?;
+        let response = send(parts, body).await?;
         shown((&self.peerings, &budget), of, response).await
     }
 }

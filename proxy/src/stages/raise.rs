@@ -12,15 +12,13 @@
 //!
 //! May change the parameters of the query that say how old an answer may be, and nothing else.
 
-use futures::{FutureExt, future::ready};
-use http::{Request, Uri};
+use http::Uri;
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 
-use super::{Answered, Next, admit::Admitted, begin::FromNothing, narrow::with_query};
+use super::{admit::Admitted, context::AdmittedRequest, narrow::with_query};
 use crate::{
-    body::Body,
     fence::Fence,
-    request::{BadRequest, Query, RequestInfo, Verb, page::start_of_list},
+    request::{BadRequest, Query, Verb, page::start_of_list},
     status::Refusal,
 };
 
@@ -31,51 +29,37 @@ const INITIAL: &str = "sendInitialEvents";
 const AT_LEAST: &str = "NotOlderThan";
 
 /// See the module.
-#[derive(Clone, Debug)]
-pub struct Raise<S> {
-    next: S,
-    fence: Fence,
+///
+/// # Errors
+/// When it reads an exact state that is too old.
+pub(super) fn raise(
+    AdmittedRequest { request, context }: &mut AdmittedRequest,
+    fence: &Fence,
+) -> Result<(), Refusal> {
+    let (info, admitted) = (&context.info, &context.admitted);
+    let resource = &info.resource;
+    if !admitted.policy.narrows(&resource.kind) || resource.is_behind_api_server() {
+        return Ok(());
+    }
+    if info.verb == Verb::List
+        && let Some(began) = info.query.first("continue").and_then(start_of_list)
+        && admitted.floor(&resource.kind).and_then(|floor| floor.get().cloned()).is_some_and(|floor| began < floor)
+    {
+        // Its first page is of another set of objects; and of this one no event will say what is not the shard's any more.
+        return Err(Refusal::Expired(began));
+    }
+    let raised = raised(info.verb, request.uri(), || floor(fence, &resource.kind, admitted))?;
+    if let Some(query) = raised {
+        *request.uri_mut() = with_query(request.uri(), &query)?;
+        context.is_from_nothing = info.verb == Verb::Watch && info.query.first(INITIAL).is_none();
+    }
+    Ok(())
 }
 
-impl<S> Raise<S> {
-    /// Around the stages that send the request.
-    pub fn new(next: S, fence: Fence) -> Self {
-        Self { next, fence }
-    }
-
-    fn raise(&self, request: &mut Request<Body>) -> Result<(), Refusal> {
-        let (Some(info), Some(admitted)) =
-            (request.extensions().get::<RequestInfo>(), request.extensions().get::<Admitted>())
-        else {
-            return Ok(());
-        };
-        let Some(resource) = &info.resource else { return Ok(()) };
-        if !admitted.policy.narrows(&resource.kind) || resource.is_behind_api_server() {
-            return Ok(());
-        }
-        if info.verb == Verb::List
-            && let Some(began) = info.query.first("continue").and_then(start_of_list)
-            && admitted.floor(&resource.kind).and_then(|floor| floor.get().cloned()).is_some_and(|floor| began < floor)
-        {
-            // Its first page is of another set of objects; and of this one no event will say what is not the shard's any more.
-            return Err(Refusal::Expired(began));
-        }
-        let raised = raised(info.verb, request.uri(), || self.floor(&resource.kind, admitted))?;
-        if let Some(query) = raised {
-            let from_nothing = info.verb == Verb::Watch && info.query.first(INITIAL).is_none();
-            *request.uri_mut() = with_query(request.uri(), &query)?;
-            if from_nothing {
-                request.extensions_mut().insert(FromNothing);
-            }
-        }
-        Ok(())
-    }
-
-    /// What no read may be older than. None while it is not known: then a read has to be of the present.
-    fn floor(&self, resource: &GroupResource, admitted: &Admitted) -> Option<ResourceVersion> {
-        let of_term = admitted.floor(resource)?.get().cloned()?;
-        Some(self.fence.floor(resource).map_or(of_term.clone(), |drained| drained.max(of_term)))
-    }
+/// What no read may be older than. None while it is not known: then a read has to be of the present.
+fn floor(fence: &Fence, resource: &GroupResource, admitted: &Admitted) -> Option<ResourceVersion> {
+    let of_term = admitted.floor(resource)?.get().cloned()?;
+    Some(fence.floor(resource).map_or(of_term.clone(), |drained| drained.max(of_term)))
 }
 
 /// The query to ask with instead, where this one may be answered with the past.
@@ -173,15 +157,6 @@ fn raise_watch(query: &mut Query, asked: Asked<'_>, floor: impl Fn() -> Option<R
 /// Whether an answer that is not older than this may be too old. It may, while no floor is known.
 fn is_below(asked: &ResourceVersion, floor: Option<ResourceVersion>) -> bool {
     floor.is_none_or(|floor| *asked < floor)
-}
-
-impl<S: Next> Next for Raise<S> {
-    fn call(&self, mut request: Request<Body>) -> Answered {
-        match self.raise(&mut request) {
-            Ok(()) => self.next.call(request),
-            Err(refusal) => ready(Err(refusal)).boxed(),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -6,18 +6,17 @@
 //! who was between two watches, between list and watch or between two pages of a list, and who connects anew
 //! because the proxy was restarted, for it can't know what the ring was before: by the resourceVersion of the
 //! collection, read after the change and before the first list or watch that is decided on it. A watch from below
-//! that is marked [`Stale`]. One from just there passes: when nothing is written, a new list comes from there too.
+//! that is stale ([`RequestContext`](super::context::RequestContext)). One from just there passes: when nothing is written, a new list comes from there too.
 //! Where that version is below what was seen before, etcd was restored, and what was seen counts no more.
 
-use futures::FutureExt;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 use serde::Deserialize;
 
 use super::{
-    Answered, Next,
-    admit::Admitted,
+    OwnRequests,
+    context::AdmittedRequest,
     list::ListMeta,
     narrow::{start_of_watch, with_query},
 };
@@ -36,27 +35,19 @@ use crate::{
 /// default, where the API server of a resource does not know how to send its metadata alone.
 const MAX_ANSWER: usize = 8 << 20;
 
-/// On a request: a watch that must not go on.
-#[derive(Clone, Copy, Debug)]
-pub struct Stale;
-
-/// See the module.
-#[derive(Clone, Debug)]
-pub struct Resume<S> {
-    next: S,
-    fence: Fence,
-    views: Views,
-}
-
-impl<S> Resume<S> {
-    /// Around the stages that send the request. What the fence and the views know of resourceVersions is compared with what is read.
-    pub fn new(next: S, fence: Fence, views: Views) -> Self {
-        Self { next, fence, views }
-    }
+/// A list or watch that is compared with the resourceVersion of its collection.
+pub(super) struct Resuming {
+    resource: GroupResource,
+    floor: Read,
+    /// From where it goes on.
+    from: Option<ResourceVersion>,
+    /// How the version is asked for.
+    question: Request<Body>,
+    budget: Budget,
 }
 
 /// Why the collection's version is not known.
-enum Unknown {
+pub(super) enum Unknown {
     /// Who may not list has no list that could be old.
     MayNotList,
     /// The API server refuses for another reason, as it would refuse the client's own list.
@@ -64,59 +55,51 @@ enum Unknown {
     Refusal(Refusal),
 }
 
-impl<S: Next> Next for Resume<S> {
-    fn call(&self, mut request: Request<Body>) -> Answered {
-        let Some((resource, floor, from, question)) = concern(&request) else {
-            return self.next.call(request);
-        };
-        let (next, fence, views) = (self.next.clone(), self.fence.clone(), self.views.clone());
-        let (asks, of, floor_before) = (next.clone(), resource.clone(), fence.floor(&resource));
+impl Resuming {
+    /// None for what goes on from nowhere.
+    pub(super) fn of(AdmittedRequest { request, context }: &AdmittedRequest) -> Option<Self> {
+        let info = &context.info;
+        let floor = context.admitted.floor(&info.resource.kind)?;
+        if !matches!(info.verb, Verb::List | Verb::Watch) {
+            return None;
+        }
+        let from = (info.verb == Verb::Watch).then(|| start_of_watch(&info.query)).flatten();
+        let mut question = list_as_client(request.headers()).map(|()| empty());
+        *question.uri_mut() = self::question(&info.resource, &info.query)?;
+        let (resource, budget) = (info.resource.kind.clone(), context.origin.budget.clone());
+        Some(Self { resource, floor, from, question, budget })
+    }
+
+    /// Whether it goes on from before what can be trusted. What the fence and the views know of resourceVersions is compared with
+    /// what is read.
+    ///
+    /// # Errors
+    /// When that is not known.
+    pub(super) async fn is_stale(self, own: OwnRequests, fence: Fence, views: Views) -> Result<bool, Unknown> {
+        let Self { resource, floor, from, question, budget } = self;
+        let (of, seen) = (resource.clone(), fence.floor(&resource));
         let version = async move {
-            let version = collection_version(asks, question).await?;
+            let version = collection_version(own, &budget, question).await?;
             // It was asked for later than that was seen.
-            if floor_before.is_some_and(|before| before > version) {
+            if seen.is_some_and(|seen| seen > version) {
                 tracing::warn!(resource = %of, %version, "resourceVersions went back: etcd was restored");
                 fence.went_back(&of);
                 views.went_back(&of, &version);
             }
             Ok(version)
         };
-        let decided = async move {
-            match floor.or_ask(version).await.map_err(|_| Refusal::FloorUnknown(resource))? {
-                Ok(floor) if from.is_some_and(|from| from < *floor) => drop(request.extensions_mut().insert(Stale)),
-                Ok(_) | Err(Unknown::MayNotList) => {}
-                Err(Unknown::Answer(answer)) => return Ok(*answer),
-                Err(Unknown::Refusal(refusal)) => return Err(refusal),
-            }
-            next.call(request).await
-        };
-        decided.boxed()
+        match floor.or_ask(version).await.map_err(|_| Unknown::Refusal(Refusal::FloorUnknown(resource)))? {
+            Ok(floor) => Ok(from.is_some_and(|from| from < *floor)),
+            Err(unknown) => Err(unknown),
+        }
     }
 }
 
-/// What a list or watch of this resource is compared with, from where it goes on, and how to ask for the former.
-fn concern(request: &Request<Body>) -> Option<(GroupResource, Read, Option<ResourceVersion>, Request<Body>)> {
-    let admitted = request.extensions().get::<Admitted>()?;
-    let info = request.extensions().get::<RequestInfo>()?;
-    let resource = info.resource.as_ref()?;
-    let floor = admitted.floor(&resource.kind)?;
-    if !matches!(info.verb, Verb::List | Verb::Watch) {
-        return None;
-    }
-    let from = (info.verb == Verb::Watch).then(|| start_of_watch(&info.query)).flatten();
-    let mut question = list_as_client(request)?.map(|()| empty());
-    *question.uri_mut() = self::question(resource, &info.query)?;
-    Some((resource.kind.clone(), floor, from, question))
-}
-
-/// A list of the proxy's own, up to what is listed, which is asked for as the client of this request.
-pub(super) fn list_as_client<B>(request: &Request<B>) -> Option<Request<()>> {
-    let info = request.extensions().get::<RequestInfo>()?.clone();
+/// A list of the proxy's own, up to what is listed, which is asked for as the client that sends these headers.
+pub(super) fn list_as_client(headers: &HeaderMap) -> Request<()> {
     let mut list = Request::new(());
-    *list.headers_mut() = of_question(request.headers());
-    list.extensions_mut().insert(RequestInfo { verb: Verb::List, upgrade: false, ..info });
-    list.extensions_mut().insert(Budget::of(request.extensions()));
-    Some(list)
+    *list.headers_mut() = of_question(headers);
+    list
 }
 
 /// The headers of a list of the proxy's own, which is asked for as the client: without those that say something of a body, since
@@ -143,7 +126,7 @@ fn question(resource: &Resource, query: &Query) -> Option<Uri> {
 
 /// What a list selects that shows what a watch does, which is narrowed to the shard.
 pub(super) fn selected(info: &RequestInfo, narrowed: &Query) -> Option<Query> {
-    let named = info.resource.as_ref()?.name.as_ref().map(|name| format!("metadata.name={name}"));
+    let named = info.resource.name.as_ref().map(|name| format!("metadata.name={name}"));
     let mut query = Query::default();
     query.set("labelSelector", narrowed.first("labelSelector")?);
     if let Some(fields) = named.as_deref().or_else(|| narrowed.first("fieldSelector")) {
@@ -174,9 +157,12 @@ struct Collection {
     metadata: ListMeta,
 }
 
-async fn collection_version<S: Next>(next: S, question: Request<Body>) -> Result<ResourceVersion, Unknown> {
-    let budget = Budget::of(question.extensions());
-    let answer = next.call(question).await.map_err(Unknown::Refusal)?;
+async fn collection_version(
+    own: OwnRequests,
+    budget: &Budget,
+    question: Request<Body>,
+) -> Result<ResourceVersion, Unknown> {
+    let answer = own(question).await.map_err(Unknown::Refusal)?;
     match answer.status() {
         StatusCode::OK => {}
         StatusCode::FORBIDDEN => return Err(Unknown::MayNotList),

@@ -6,7 +6,7 @@
 //! ring, with an event that makes the client list again where the format has a place for it, and ends all
 //! watches when the proxy ends. Without the Lease a watch of the objects that the ring shards says no more than what leaves
 //! (`leave`), and any other says nothing; all end in order when the Lease is held again (`lasts`). Cuts a list when its resource joins or leaves the ring. A watch by WebSocket is
-//! handed to whoever joins its connections, who does the same. No watch of the ring's resources goes on that can't be
+//! handed to whoever joins its connections (`upgrade`), who does the same. All that becomes another protocol is. No watch of the ring's resources goes on that can't be
 //! understood: one that is answered so is refused, one that becomes so ends. One whose client does not read ends with its
 //! connection, when drains have waited for it for long ([`crate::handover`]).
 //!
@@ -18,10 +18,10 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use futures::{
-    FutureExt,
+    FutureExt, TryFutureExt,
     future::{BoxFuture, pending, ready},
 };
-use http::{HeaderMap, Request, Response, StatusCode, header};
+use http::{HeaderMap, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use ringside_runtime::client;
 use tokio_util::sync::CancellationToken;
@@ -39,22 +39,22 @@ use body::TappedBody;
 use lasts::Lasts;
 use leave::Leave;
 use missed::Asks;
-pub use watched::{Handed, Watched};
+pub use watched::Watched;
 
 use super::{
-    Answered, Next,
-    admit::{Admitted, EndsInOrder},
+    Answered, Next, OwnRequests,
+    context::{AdmittedRequest, RequestContext},
     narrow::Shows,
-    resume::Stale,
+    upgrade::{ClientSide, Upgrades},
 };
 use crate::{
-    body::{Body, observed, until},
-    budget::{Budget, NoRoom, WindowPermit},
+    body::{Body, BoxError, observed, until},
+    budget::{Budget, WindowPermit},
     config::DeletionTimestamps,
     connection,
     frames::Frames,
     metrics::Metrics,
-    request::{RequestInfo, Verb, representation::Form},
+    request::{Verb, representation::Form},
     status::Refusal,
     views::{Expired, View, Views},
 };
@@ -63,96 +63,164 @@ use crate::{
 const LIST_AGAIN: &str = "ringside-proxy: the resources of the ring changed: list again";
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Tap<S> {
     next: S,
-    views: Views,
-    marks: DeletionTimestamps,
-    metrics: Metrics,
-    closing: CancellationToken,
+    own: OwnRequests,
+    state: State,
+}
+
+/// What it works with.
+#[derive(Clone)]
+pub struct State {
+    /// What the controller can still see.
+    pub views: Views,
+    /// Which clients find a deletionTimestamp in each `DELETED`.
+    pub marks: DeletionTimestamps,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Ends watches, without an error.
+    pub closing: CancellationToken,
+    /// Joins what becomes another protocol.
+    pub upgrades: Upgrades,
 }
 
 impl<S> Tap<S> {
-    /// Around the stages that send the request.
-    pub fn new(next: S, views: Views, marks: DeletionTimestamps, metrics: Metrics, closing: CancellationToken) -> Self {
-        Self { next, views, marks, metrics, closing }
+    /// Around the stages that send the request; `own` sends its questions.
+    pub fn new(next: S, own: OwnRequests, state: State) -> Self {
+        Self { next, own, state }
     }
 }
 
 impl<S: Next> Next for Tap<S> {
-    fn call(&self, mut request: Request<Body>) -> Answered {
-        let verb = request.extensions().get::<RequestInfo>().map(|info| info.verb);
-        let window = match (verb == Some(Verb::Watch)).then(|| Budget::of(request.extensions()).window()).transpose() {
-            Ok(window) => window,
-            Err(NoRoom) => return ready(Err(Refusal::NoRoom)).boxed(),
-        };
-        if window.is_some() {
-            request.extensions_mut().insert(client::Watch);
-        }
-        let shows = request.extensions_mut().remove::<Shows>();
-        let bookmarks = shows.as_ref().is_none_or(|it| it.bookmarks);
-        // Before the request is sent: what is drained while it is under way may already be in its answer.
-        let (view, may_show) = self.view(shows);
-        let info = request.extensions().get::<RequestInfo>();
-        if let Some(view) = &view {
-            view.shown_to(request.headers().get(header::USER_AGENT), connection::current());
-        }
-        let watch = view.as_ref().filter(|_| verb == Some(Verb::Watch));
-        let asks = watch.and_then(|view| Asks::of(&request, view.scope()));
-        let form = Form::negotiated(request.headers());
-        let handshake = info.filter(|info| info.upgrade).map(|_| request.headers().clone()).unwrap_or_default();
-        let end = match verb {
-            Some(Verb::Watch) if request.extensions().get::<Stale>().is_some() => Some(ready(End::RingChanged).boxed()),
-            Some(Verb::Watch) => Some(self.end_of_watch(&request, view.as_ref())),
-            _ => None,
-        };
-        let lasts = Lasts::of(&request);
-        let marks = watch.is_some() && self.marks.are_for(request.headers().get(header::USER_AGENT));
-        let leave = watch.and_then(|view| Leave::of(&request, view.scope(), self.next.clone()));
-        let arrivals = watch.and_then(|view| Arrivals::of(&request, view.scope(), &self.metrics));
-        let question = watch.and_then(|view| Question::of(&request, view.scope(), self.next.clone()));
-        let budget = Budget::of(request.extensions());
-        let changed = (verb == Some(Verb::List)).then(|| ring_changes(&request));
-        let (next, answered) = (self.next.clone(), self.next.call(request));
-        let tapped = async move {
-            let answer = answered.await;
-            if let Some(view) = view.as_ref().filter(|_| is_postponed(&answer)) {
-                view.postponed();
+    fn call(&self, mut asked: AdmittedRequest) -> Answered {
+        match asked.context.info.verb {
+            Verb::Watch => self.watch(asked),
+            Verb::List => self.list(asked),
+            _ => {
+                let connections = ClientSide::of(&mut asked);
+                let (upgrades, answered) = (self.state.upgrades.clone(), self.next.call(asked));
+                match connections {
+                    Some(client) => answered.map_ok(move |answer| upgrades.join(client, answer, None)).boxed(),
+                    None => answered,
+                }
             }
-            let response = answer?;
+        }
+    }
+}
+
+impl<S: Next> Tap<S> {
+    fn list(&self, mut asked: AdmittedRequest) -> Answered {
+        let view = self.view(&mut asked);
+        let changed = ring_changes(&asked.context);
+        let answered = self.next.call(asked);
+        async move {
+            let answer = answered.await;
+            let response = view.answered(answer)?;
+            let view = match view {
+                // Not before it is sent: the API server says what is wrong with a token, if something is.
+                Viewed::Expired if response.status().is_success() => return Err(Expired.into()),
+                Viewed::Expired | Viewed::Foreign => None,
+                Viewed::Open(view) => Some(view),
+            };
+            Ok(tap_list(response, view).map(|body| until(body, changed.map(|()| LIST_AGAIN.into()))))
+        }
+        .boxed()
+    }
+
+    fn watch(&self, mut asked: AdmittedRequest) -> Answered {
+        let budget = asked.context.origin.budget.clone();
+        let Ok(window) = budget.window() else { return ready(Err(Refusal::NoRoom)).boxed() };
+        asked.request.extensions_mut().insert(client::Watch);
+        let bookmarks = asked.context.shows.as_ref().is_none_or(|it| it.bookmarks);
+        let viewed = self.view(&mut asked);
+        let client = ClientSide::of(&mut asked);
+        let AdmittedRequest { request, context } = &asked;
+        let (headers, agent) = (request.headers(), request.headers().get(header::USER_AGENT));
+        let view = viewed.open();
+        let tapping = Tapping {
+            handshake: client.as_ref().map(|_| headers.clone()).unwrap_or_default(),
+            asks: view.map(|view| Asks::of(&asked, view.scope())),
+            form: Form::negotiated(headers),
+            bookmarks,
+            marks: view.is_some() && self.state.marks.are_for(agent),
+            lasts: Lasts::of(context),
+            leave: view.and_then(|view| Leave::of(&asked, view.scope(), self.own.clone())),
+            arrivals: view.and_then(|view| Arrivals::of(context, view.scope(), &self.state.metrics)),
+            end: if context.is_stale { ready(End::RingChanged).boxed() } else { self.end_of_watch(context, view) },
+            over: context.admitted.over().boxed(),
+            budget,
+            window,
+            own: self.own.clone(),
+        };
+        let question = view.and_then(|view| Question::of(&asked, view.scope(), self.own.clone()));
+        let (upgrades, answered) = (self.state.upgrades.clone(), self.next.call(asked));
+        async move {
+            let answer = answered.await;
+            let response = viewed.answered(answer)?;
+            let view = viewed.into_open();
             if let (Some(view), Some(question)) = (&view, question) {
                 view.probed_by(question.by(response.extensions().get().cloned()));
             }
-            match (end, changed) {
-                (Some(end), _) => tap_watch(
-                    Asked { handshake, asks, form, bookmarks, marks, lasts, leave, arrivals, budget, window },
-                    response,
-                    view,
-                    end,
-                    next,
-                ),
-                // Not before it is sent: the API server says what is wrong with a token, if something is.
-                (None, Some(_)) if !may_show && response.status().is_success() => Err(Expired.into()),
-                (None, Some(changed)) => {
-                    Ok(tap_list(response, view).map(|body| until(body, changed.map(|()| LIST_AGAIN.into()))))
-                }
-                (None, None) => Ok(response),
+            tapping.tap(response, view, client.map(|client| (upgrades, client)))
+        }
+        .boxed()
+    }
+
+    /// The view that the answer gives.
+    fn view(&self, AdmittedRequest { request, context }: &mut AdmittedRequest) -> Viewed {
+        let Some(Shows { scope, kind, .. }) = context.shows.take() else { return Viewed::Foreign };
+        // Before the request is sent: what is drained while it is under way may already be in its answer.
+        let Some(view) = kind.and_then(|kind| self.state.views.open(scope, kind).ok()) else { return Viewed::Expired };
+        view.shown_to(request.headers().get(header::USER_AGENT), connection::current());
+        Viewed::Open(view)
+    }
+
+    fn end_of_watch(&self, context: &RequestContext, view: Option<&View>) -> BoxFuture<'static, End> {
+        let (changed, closing) = (ring_changes(context), self.state.closing.clone().cancelled_owned());
+        let cut = view.map_or_else(|| pending().boxed(), |view| view.cut().boxed());
+        async move {
+            tokio::select! {
+                () = changed => End::RingChanged,
+                () = cut => End::Unplaced,
+                () = closing => End::Closing,
             }
+        }
+        .boxed()
+    }
+}
+
+/// The view of the ring that an answer gives.
+enum Viewed {
+    /// None: its resource is not narrowed.
+    Foreign,
+    /// One that must not be shown.
+    Expired,
+    Open(View),
+}
+
+impl Viewed {
+    fn open(&self) -> Option<&View> {
+        if let Self::Open(view) = self { Some(view) } else { None }
+    }
+
+    fn into_open(self) -> Option<View> {
+        if let Self::Open(view) = self { Some(view) } else { None }
+    }
+
+    /// Notes where the client will ask again for the same.
+    fn answered(&self, answer: Result<Response<Body>, Refusal>) -> Result<Response<Body>, Refusal> {
+        let is_postponed = match &answer {
+            Ok(response) => response.status() == StatusCode::TOO_MANY_REQUESTS || response.status().is_server_error(),
+            Err(refusal) => matches!(refusal, Refusal::Upstream(_)),
         };
-        tapped.boxed()
+        self.open().filter(|_| is_postponed).into_iter().for_each(View::postponed);
+        answer
     }
 }
 
-/// Whether the client will ask again for the same.
-fn is_postponed(answer: &Result<Response<Body>, Refusal>) -> bool {
-    match answer {
-        Ok(response) => response.status() == StatusCode::TOO_MANY_REQUESTS || response.status().is_server_error(),
-        Err(refusal) => matches!(refusal, Refusal::Upstream(_)),
-    }
-}
-
-/// How a watch was asked for.
-struct Asked {
+/// What a watch is tapped with.
+struct Tapping {
     /// The headers of the handshake, of a watch by WebSocket.
     handshake: HeaderMap,
     /// How to find out what its client missed, for one that does not notice by itself.
@@ -161,12 +229,17 @@ struct Asked {
     bookmarks: bool,
     /// Whether its client is to find a deletionTimestamp in each `DELETED`.
     marks: bool,
-    lasts: Option<Lasts>,
+    lasts: Lasts,
     leave: Option<Leave>,
     arrivals: Option<Arrivals>,
+    /// Ready when it has to end.
+    end: BoxFuture<'static, End>,
+    /// Ready when what it was admitted by is over.
+    over: BoxFuture<'static, BoxError>,
     budget: Budget,
     /// Counted as long as the answer is there.
-    window: Option<WindowPermit>,
+    window: WindowPermit,
+    own: OwnRequests,
 }
 
 /// Why a watch is ended.
@@ -184,75 +257,49 @@ pub(super) enum End {
     NotUnderstood,
 }
 
-impl<S> Tap<S> {
-    /// The view that the answer gives, and whether it may be shown.
-    fn view(&self, shows: Option<Shows>) -> (Option<View>, bool) {
-        let Some(Shows { scope, kind, .. }) = shows else { return (None, true) };
-        let view = kind.and_then(|kind| self.views.open(scope, kind).ok());
-        let may_show = view.is_some();
-        (view, may_show)
-    }
-
-    fn end_of_watch(&self, request: &Request<Body>, view: Option<&View>) -> BoxFuture<'static, End> {
-        let (changed, closing) = (ring_changes(request), self.closing.clone().cancelled_owned());
-        let cut = view.map_or_else(|| pending().boxed(), |view| view.cut().boxed());
-        async move {
-            tokio::select! {
-                () = changed => End::RingChanged,
-                () = cut => End::Unplaced,
-                () = closing => End::Closing,
-            }
-        }
-        .boxed()
-    }
-}
-
 /// Returns when the resource of the request joins the ring or leaves it.
-fn ring_changes(request: &Request<Body>) -> BoxFuture<'static, ()> {
-    let resource = request.extensions().get::<RequestInfo>().and_then(|info| info.resource.clone());
-    let admitted = request.extensions().get::<Admitted>();
-    match resource.zip(admitted) {
-        Some((resource, admitted)) => admitted.policy_changed(resource.kind).boxed(),
-        None => pending().boxed(),
-    }
+fn ring_changes(RequestContext { info, admitted, .. }: &RequestContext) -> impl Future<Output = ()> + Send + 'static {
+    admitted.policy_changed(info.resource.kind.clone())
 }
 
-fn tap_watch<S: Next>(
-    asked: Asked,
-    mut response: Response<Body>,
-    view: Option<View>,
-    end: BoxFuture<'static, End>,
-    next: S,
-) -> Result<Response<Body>, Refusal> {
-    let frames = match response.status() {
-        StatusCode::OK => Frames::of_response(response.headers()),
-        StatusCode::SWITCHING_PROTOCOLS => Frames::of_handshake(&asked.handshake, response.headers()),
-        // A success that no API server gives to a watch: what is in it is not known.
-        status if status.is_success() => Frames::opaque(),
-        // No watch came of it.
-        _ => return Ok(response),
-    };
-    if view.is_some() && frames.is_opaque() {
-        return Err(Refusal::OpaqueWatch);
+impl Tapping {
+    fn tap(
+        self,
+        response: Response<Body>,
+        view: Option<View>,
+        connections: Option<(Upgrades, ClientSide)>,
+    ) -> Result<Response<Body>, Refusal> {
+        let frames = match response.status() {
+            StatusCode::OK => Frames::of_response(response.headers()),
+            StatusCode::SWITCHING_PROTOCOLS => Frames::of_handshake(&self.handshake, response.headers()),
+            // A success that no API server gives to a watch: what is in it is not known.
+            status if status.is_success() => Frames::opaque(),
+            // No watch came of it.
+            _ => return Ok(response),
+        };
+        if view.is_some() && frames.is_opaque() {
+            return Err(Refusal::OpaqueWatch);
+        }
+        let mut watched =
+            Watched::new(frames, view, self.bookmarks, self.end).lasting(self.lasts, &self.budget, self.window);
+        if self.marks {
+            watched.marking();
+        }
+        watched.begin(self.asks, self.form, self.own);
+        watched.arriving(self.arrivals);
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(match connections {
+                Some((upgrades, client)) => upgrades.join(client, response, Some(watched)),
+                None => response,
+            });
+        }
+        if let Some(leave) = self.leave {
+            watched.leaving(leave);
+        }
+        let in_order = watched.ends_in_order();
+        let tapped = response.map(|body| TappedBody::new(body, watched).boxed_unsync());
+        Ok(if in_order { tapped } else { tapped.map(|body| until(body, self.over)) })
     }
-    let mut watched =
-        Watched::new(frames, view, asked.bookmarks, end).lasting(asked.lasts, &asked.budget, asked.window);
-    if asked.marks {
-        watched.marking();
-    }
-    watched.begin(asked.asks, asked.form, next);
-    watched.arriving(asked.arrivals);
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        response.extensions_mut().insert(Handed::of(watched));
-        return Ok(response);
-    }
-    if let Some(leave) = asked.leave {
-        watched.leaving(leave);
-    }
-    if watched.ends_in_order() {
-        response.extensions_mut().insert(EndsInOrder);
-    }
-    Ok(response.map(|body| TappedBody::new(body, watched).boxed_unsync()))
 }
 
 /// Keeps the view of a list open until its body has ended.

@@ -15,11 +15,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{
-    FutureExt,
-    future::{OptionFuture, select},
-};
-use http::{HeaderMap, Request, StatusCode, header};
+use futures::future::{OptionFuture, select};
+use http::{HeaderMap, Response, StatusCode, header};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use ringside_runtime::contained::contained;
@@ -35,78 +32,74 @@ pub mod heartbeat;
 mod tests;
 
 use self::{borders::Borders, heartbeat::Heartbeat};
-use super::{
-    Answered, Next,
-    admit::Admitted,
-    fence::Counted,
-    hide::Hidden,
-    tap::{Handed, Watched},
+use super::{admit::Admitted, context::AdmittedRequest, tap::Watched};
+use crate::{
+    body::Body,
+    fence::Ticket,
+    labels::{Filter, Keys},
+    serve::Caller,
 };
-use crate::{body::Body, labels::Filter, request::RequestInfo, serve::Caller};
 
 /// How long one side has to end when the other has ended.
 const OTHER_SIDE: Duration = Duration::from_secs(10);
 /// What is read of either side at once; as much as `tokio::io::copy` takes.
 const BUFFER: usize = 8 << 10;
 
-/// See the module.
+/// Joins connections.
 #[derive(Clone, Debug)]
-pub struct Upgrade<S> {
-    next: S,
-    upgraded: TaskTracker,
-    abort: CancellationToken,
+pub struct Upgrades {
+    /// Those that are joined.
+    pub joined: TaskTracker,
+    /// Cuts them.
+    pub abort: CancellationToken,
 }
 
-impl<S> Upgrade<S> {
-    /// Around the stages that send the request; joined connections are tracked in `upgraded` and cut by `abort`.
-    pub fn new(next: S, upgraded: TaskTracker, abort: CancellationToken) -> Self {
-        Self { next, upgraded, abort }
+/// The client's side of a request that may become another protocol.
+pub(super) struct ClientSide {
+    connection: OnUpgrade,
+    admitted: Admitted,
+    hidden: Option<Keys>,
+    /// Under way for as long as they are joined.
+    under_way: (Option<Arc<Ticket>>, Option<Arc<Caller>>),
+}
+
+impl ClientSide {
+    /// Takes it from the request.
+    pub(super) fn of(AdmittedRequest { request, context }: &mut AdmittedRequest) -> Option<Self> {
+        let connection = request.extensions_mut().remove::<OnUpgrade>().filter(|_| context.info.upgrade)?;
+        let under_way = (context.ticket.take(), context.origin.caller.take());
+        Some(Self { connection, admitted: context.admitted.clone(), hidden: context.hidden.take(), under_way })
     }
 }
 
-impl<S: Next> Next for Upgrade<S> {
-    fn call(&self, mut request: Request<Body>) -> Answered {
-        let wants = request.extensions().get::<RequestInfo>().is_some_and(|info| info.upgrade);
-        let client = request.extensions_mut().remove::<OnUpgrade>();
-        let (true, Some(client)) = (wants, client) else { return self.next.call(request) };
-        let over = request.extensions().get::<Admitted>().map(Admitted::over);
-        let (counted, caller) =
-            (request.extensions_mut().remove::<Counted>(), request.extensions_mut().remove::<Arc<Caller>>());
-        let hidden = request.extensions_mut().remove::<Hidden>();
-        let answered = self.next.call(request);
-        let (upgraded, abort) = (self.upgraded.clone(), self.abort.clone());
-        let joined = async move {
-            let mut response = answered.await?;
-            if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-                return Ok(response);
+impl Upgrades {
+    /// Joins the client's side and the API server's, if it has changed the protocol; of a watch as far as that lets it.
+    pub(super) fn join(
+        &self,
+        client: ClientSide,
+        mut response: Response<Body>,
+        watched: Option<Watched>,
+    ) -> Response<Body> {
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return response;
+        }
+        let Some(server) = response.extensions_mut().remove::<OnUpgrade>() else { return response };
+        let ClientSide { connection, admitted, hidden, under_way } = client;
+        let ends_in_order = watched.as_ref().is_some_and(Watched::ends_in_order);
+        let closed = OptionFuture::from(watched.as_ref().and_then(Watched::closed));
+        let heartbeat = (watched.is_some() && is_websocket(response.headers())).then(Heartbeat::new);
+        let filter = hidden.filter(|_| heartbeat.is_some()).map(Filter::websocket);
+        let (over, abort) = (admitted.over(), self.abort.clone());
+        self.joined.spawn(contained(async move {
+            let _under_way = under_way;
+            tokio::select! {
+                () = join(connection, server, (watched, filter), heartbeat) => {}
+                _ = over, if !ends_in_order => {}
+                Some(()) = closed => {}
+                () = abort.cancelled() => {}
             }
-            let server = response.extensions_mut().remove::<OnUpgrade>();
-            let watched = response.extensions_mut().remove::<Handed>().and_then(|handed| handed.take());
-            let ends_in_order = watched.as_ref().is_some_and(Watched::ends_in_order);
-            let closed = OptionFuture::from(watched.as_ref().and_then(Watched::closed));
-            let heartbeat = (watched.is_some() && is_websocket(response.headers())).then(Heartbeat::new);
-            let filter = hidden.filter(|_| heartbeat.is_some()).map(|Hidden(keys)| Filter::websocket(keys));
-            if let Some(server) = server {
-                upgraded.spawn(contained(async move {
-                    // Under way for as long as it is joined.
-                    let _under_way = (counted, caller);
-                    let until = async {
-                        match over.filter(|_| !ends_in_order) {
-                            Some(over) => drop(over.await),
-                            None => std::future::pending().await,
-                        }
-                    };
-                    tokio::select! {
-                        () = join(client, server, (watched, filter), heartbeat) => {}
-                        () = until => {}
-                        Some(()) = closed => {}
-                        () = abort.cancelled() => {}
-                    }
-                }));
-            }
-            Ok(response)
-        };
-        joined.boxed()
+        }));
+        response
     }
 }
 

@@ -91,7 +91,7 @@ fn a_deletion_of_many_leaves_out_a_lease_that_is_named_before_it_was_written_her
     let server = naming("lock");
     let spared = |path: &str| {
         let info = RequestInfo::of(&http::Method::DELETE, &path.parse().unwrap(), &HeaderMap::new());
-        server.0.spared(&info.unwrap())
+        server.0.spared(&info.unwrap().unwrap())
     };
     let leases = spared("/apis/coordination.k8s.io/v1/namespaces/ns/leases");
     assert_eq!(leases.as_deref(), Some("metadata.name!=lock"));

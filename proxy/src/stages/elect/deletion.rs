@@ -1,16 +1,10 @@
 //! Deletions: of one lock, which may be a dry run, and of many objects, with locks among them.
 
 use bytes::Bytes;
-use http::Request;
 use serde::Deserialize;
 
-use super::super::narrow::with_query;
-use crate::{
-    body::Body,
-    election::Locks,
-    request::{Query, RequestInfo},
-    status::Refusal,
-};
+use super::super::{context::AdmittedRequest, narrow::with_query};
+use crate::{election::Locks, request::Query, status::Refusal};
 
 /// Of `DeleteOptions`.
 #[derive(Default, Deserialize)]
@@ -31,15 +25,16 @@ pub(super) fn is_dry(query: &Query, body: &Bytes) -> bool {
 }
 
 /// Leaves locks out of a deletion of many: the real ones are the ring's, and not this controller's to delete.
-pub(super) fn spare_locks(locks: &Locks, request: &mut Request<Body>) -> Result<(), Refusal> {
-    let Some(info) = request.extensions().get::<RequestInfo>() else { return Ok(()) };
+pub(super) fn spare_locks(
+    locks: &Locks,
+    AdmittedRequest { request, context }: &mut AdmittedRequest,
+) -> Result<(), Refusal> {
+    let info = &mut context.info;
     let Some(spared) = locks.spared(info) else { return Ok(()) };
-    let mut info = info.clone();
     // Ours comes first: whatever stands at the end of the client's own, it has been read by then.
     let theirs = info.query.first("fieldSelector").filter(|it| !it.is_empty()).map(|it| format!(",{it}"));
     info.query.set("fieldSelector", &(spared + theirs.as_deref().unwrap_or_default()));
     *request.uri_mut() = with_query(request.uri(), &info.query.to_string())?;
-    request.extensions_mut().insert(info);
     Ok(())
 }
 

@@ -3,15 +3,10 @@
 //! Of what is known as a lock, or what the ring holds, they are answered from memory, as a get of that name is. Everything else
 //! passes; a watch that passes is looked at (`passing`).
 
-use futures::future::OptionFuture;
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Response, header};
 
 use super::{
-    super::{
-        Next,
-        admit::{Admitted, EndsInOrder},
-        upgrade::is_websocket,
-    },
+    super::{Next, context::AdmittedRequest, upgrade::is_websocket},
     Elect, learn,
     passing::passing,
 };
@@ -21,18 +16,19 @@ use crate::{
         LockName,
         follow::{Wish, follow},
     },
-    request::{RequestInfo, Verb},
+    request::Verb,
     status::Refusal,
 };
 
 impl<S: Next> Elect<S> {
     pub(super) async fn selected(
         self,
-        info: RequestInfo,
         name: LockName,
-        mut request: Request<Body>,
+        mut asked: AdmittedRequest,
     ) -> Result<Response<Body>, Refusal> {
         let Self { next, locks, hold, closing } = self;
+        let AdmittedRequest { request, context } = &mut asked;
+        let info = &context.info;
         if info.upgrade && is_websocket(request.headers()) {
             // As from a server that knows no WebSockets: fabric8 goes on without. In what passes through one nobody would see
             // that the lock is the ring's by now.
@@ -44,25 +40,23 @@ impl<S: Next> Elect<S> {
         if info.verb == Verb::List {
             return match locks.list(&name, request.headers()) {
                 Some(list) => Ok(list),
-                None => next.call(request).await,
+                None => next.call(asked).await,
             };
         }
         let wish = Wish::of(&info.query);
         if locks.knows(&name) || wish.goes_on_from_here() {
-            let renewed = request.extensions().get::<Admitted>().map(Admitted::renewed);
+            let renewed = context.admitted.renewed();
             let end = async move {
                 tokio::select! {
-                    Some(()) = OptionFuture::from(renewed) => {}
+                    () = renewed => {}
                     () = closing.cancelled() => {}
                 }
             };
-            let mut followed = follow(locks, name, wish, request.headers(), end);
-            followed.extensions_mut().insert(EndsInOrder);
-            return Ok(followed);
+            return Ok(follow(locks, name, wish, request.headers(), end));
         }
         // It has to be read here: since v1.37 API servers compress a watch with initial events for whoever accepts that.
         request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        let response = next.call(request).await?;
+        let response = next.call(asked).await?;
         Ok(passing(response, locks, name, hold.holder().to_owned()))
     }
 }

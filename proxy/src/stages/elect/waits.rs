@@ -2,18 +2,18 @@
 
 use std::{sync::Arc, task::Poll};
 
-use http::{Request, Response};
+use http::Response;
 use parking_lot::Mutex;
 use ringside_ring::ShardName;
 
-use super::super::admit::Admitted;
+use super::super::context::RequestContext;
 use crate::{
     body::{Body, observed},
     election::{
         Locks,
         waits::{holder_in, name},
     },
-    request::{RequestInfo, Resource, Verb, representation::is_compressed},
+    request::{Resource, Verb, representation::is_compressed},
 };
 
 /// Locks are small.
@@ -29,10 +29,9 @@ pub(super) struct Look {
 
 impl Look {
     /// None for a request about many objects, or about the ring's. That the controller writes to one of these is noted.
-    pub(super) fn of(request: &Request<Body>, locks: &Locks, ring: &str) -> Option<Self> {
-        let info = request.extensions().get::<RequestInfo>()?;
-        let admitted = request.extensions().get::<Admitted>()?;
-        let resource = info.resource.as_ref()?;
+    pub(super) fn of(context: &RequestContext, locks: &Locks, ring: &str) -> Option<Self> {
+        let RequestContext { info, admitted, .. } = context;
+        let resource = &info.resource;
         let wrote = match info.verb {
             Verb::Get if resource.name.is_some() => false,
             Verb::Create | Verb::Update | Verb::Patch => true,

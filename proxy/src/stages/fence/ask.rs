@@ -10,15 +10,15 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::timeout;
 
-use super::{Next, write::heed};
+use super::write::heed;
 use crate::{
     body::{Body, empty, full},
     budget::Budget,
     fence::{Target, Ticket},
     metadata::{self, Metadata, Owner},
     metrics::Metrics,
-    request::{Query, RequestInfo, Verb},
-    stages::{OwnRequests, own_requests},
+    request::Query,
+    stages::OwnRequests,
     status::{Named, Refusal},
 };
 
@@ -90,9 +90,9 @@ pub(super) fn named(target: &Target) -> Named {
 }
 
 impl Asker {
-    /// By way of the stages that send requests.
-    pub(super) fn new(next: impl Next, metrics: Metrics) -> Self {
-        Self { send: own_requests(next), metrics, budget: Budget::default() }
+    /// By these requests.
+    pub(super) fn new(send: OwnRequests, metrics: Metrics) -> Self {
+        Self { send, metrics, budget: Budget::default() }
     }
 
     /// Answers draw from this budget, which is that of who makes it ask.
@@ -174,7 +174,7 @@ impl Asker {
     ) -> Result<Option<Metadata>, Failed> {
         let name = target.name.as_deref().unwrap_or_default();
         let path = format!("{}/{}?fieldManager={manager}", collection(target, version), segment(name));
-        let mut request = request(Verb::Patch, &path, ONE_METADATA)?.map(|_| full(patch));
+        let mut request = request(&path, ONE_METADATA)?.map(|_| full(patch));
         *request.method_mut() = Method::PATCH;
         request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(form));
         ticket.sent();
@@ -184,7 +184,7 @@ impl Asker {
     }
 
     async fn get(&self, path: &str, accept: &'static str) -> Result<Option<Bytes>, Failed> {
-        self.exchange(request(Verb::Get, path, accept)?, "list", |_| {}).await
+        self.exchange(request(path, accept)?, "list", |_| {}).await
     }
 
     /// What is answered, unless there is no such object; `seen` is told of it as soon as it begins.
@@ -216,12 +216,10 @@ impl Asker {
     }
 }
 
-/// For no resource, so that no later stage narrows it: it may be about an object that is not ours.
-fn request(verb: Verb, path: &str, accept: &'static str) -> Result<Request<Body>, Failed> {
+fn request(path: &str, accept: &'static str) -> Result<Request<Body>, Failed> {
     let mut request = Request::new(empty());
     *request.uri_mut() = path.parse().map_err(|error| Failed::passing(&error))?;
     request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
-    request.extensions_mut().insert(RequestInfo { verb, resource: None, query: Query::default(), upgrade: false });
     Ok(request)
 }
 

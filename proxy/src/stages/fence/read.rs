@@ -1,12 +1,12 @@
 //! A get of one object: what is another shard's is not there.
 
-use http::{Request, Response};
+use http::Response;
 
 use super::{Next, judge::Judge, target};
 use crate::{
     body::Body,
     metadata::{self, MAX_OBJECT},
-    request::Resource,
+    stages::context::AdmittedRequest,
     status::Refusal,
 };
 
@@ -15,15 +15,13 @@ use crate::{
 pub(super) async fn read<S: Next>(
     next: S,
     judge: Judge,
-    request: Request<Body>,
-    resource: Resource,
+    request: AdmittedRequest,
 ) -> Result<Response<Body>, Refusal> {
-    let asked = judge.fence.asking();
+    let (target, asked) = (target(&request.context.info.resource), judge.fence.asking());
     let response = next.call(request).await?;
     if !response.status().is_success() {
         return Ok(response);
     }
-    let target = target(&resource);
     let (head, body) = response.into_parts();
     let (whole, body) = judge.asker.budget.peek(body, MAX_OBJECT).await;
     match whole.ok().flatten().and_then(|whole| metadata::of_answer(&head.headers, &whole).ok()) {
@@ -42,10 +40,9 @@ pub(super) async fn read<S: Next>(
 pub(super) async fn ask_and_read<S: Next>(
     next: S,
     judge: Judge,
-    request: Request<Body>,
-    resource: Resource,
+    request: AdmittedRequest,
 ) -> Result<Response<Body>, Refusal> {
-    let (target, asked) = (target(&resource), judge.fence.asking());
+    let (target, asked) = (target(&request.context.info.resource), judge.fence.asking());
     if let Some(metadata) = judge.ask(&target).await? {
         judge.shown(&target, &metadata, asked)?;
     }

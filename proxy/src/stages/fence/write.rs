@@ -6,7 +6,7 @@ use std::{collections::HashSet, sync::Arc};
 use http::{Request, Response, StatusCode, header, request::Parts};
 
 use super::{
-    Counted, Next,
+    Next,
     alone::{Alone, Sent},
     ask::named,
     impersonates,
@@ -20,15 +20,15 @@ use crate::{
     fence::{About, Standing, Target, Ticket, Uid},
     labels::insert::with_label,
     metadata::{self, Owner, Written},
+    budget::Budget,
     request::{Query, RequestInfo, Resource, Verb, representation::Encoding, selector::Selector},
-    stages::{admit::Admitted, narrow::joined, whole},
+    stages::{context::AdmittedRequest, narrow::joined, whole},
     status::Refusal,
     upstream::UpstreamError,
 };
 
 /// What a write has to do with beside itself.
 pub(super) struct Around {
-    pub(super) admitted: Admitted,
     pub(super) alone: Alone,
     pub(super) unlabelled: Unlabelled,
 }
@@ -45,13 +45,13 @@ struct Allowed {
 pub(super) async fn write<S: Next>(
     next: S,
     judge: Judge,
-    Around { admitted, alone, unlabelled }: Around,
-    request: Request<Body>,
-    (info, resource): (RequestInfo, Resource),
+    Around { alone, unlabelled }: Around,
+    AdmittedRequest { request, mut context }: AdmittedRequest,
 ) -> Result<Response<Body>, Refusal> {
-    let target = target(&resource);
-    let creates = resource.name.is_none() && info.verb == Verb::Create;
-    let (request, Written { name, owners }) = read(&judge, request, info.verb, &resource).await?;
+    let RequestInfo { verb, resource, upgrade, .. } = &context.info;
+    let (target, verb, upgrade, budget) = (target(resource), *verb, *upgrade, &context.origin.budget);
+    let creates = resource.name.is_none() && verb == Verb::Create;
+    let (request, Written { name, owners }) = read(&judge, request, &context.info, budget).await?;
     let (mut head, mut body) = request.into_parts();
     // Before anything is asked: an object that is ours then stays so until this is answered, and who works on an owner waits
     // for that.
@@ -65,30 +65,31 @@ pub(super) async fn write<S: Next>(
     if brings && judge.views.interrupted(&resource.kind, resource.namespace.as_deref(), began).await {
         return Err(Refusal::Interrupted(Box::new(named(&target))));
     }
-    let Allowed { adopts, uids } = allowed(&judge, &ticket, &head, &owners, (info.verb, &resource)).await?;
+    let Allowed { adopts, uids } = allowed(&judge, &ticket, &head, &owners, &context.info).await?;
     // What is created has no name here, and nothing is known of it.
     let adopts = adopts && !creates;
     if adopts {
         judge.fence.adopts(&target);
-    } else if info.verb == Verb::Delete {
+    } else if verb == Verb::Delete {
         judge.fence.forget(&target);
     }
-    if info.verb == Verb::Update
-        && is_whole(&resource)
+    if verb == Verb::Update
+        && is_whole(resource)
         && judge.hides_labels
         && matches!(judge.fence.standing(&judge.era, &target), Standing::Ours(_))
     {
-        body = with_shard_label(&judge, &mut head, body).await?;
+        body = with_shard_label(&judge, &mut head, body, budget).await?;
     }
-    if info.upgrade {
-        head.extensions.insert(Counted(ticket.clone()));
+    if upgrade {
+        context.ticket = Some(ticket.clone());
     }
     let is_dry = || Query::parse(head.uri.query().unwrap_or_default()).is_ok_and(|it| it.first("dryRun").is_some());
-    let may_follow = (!owners.is_empty() && !is_dry()).then(|| (admitted.clone(), alone.clone()));
+    let may_follow = (!owners.is_empty() && !is_dry()).then(|| (context.admitted.clone(), alone.clone()));
     let is_foreign = is_foreign(&head.headers);
     ticket.sent();
-    let answer = next.call(Request::from_parts(head, body));
-    let answered = if info.upgrade {
+    let admitted = context.admitted.clone();
+    let answer = next.call(AdmittedRequest { request: Request::from_parts(head, body), context });
+    let answered = if upgrade {
         answer.await
     } else {
         Sent::new(answer, (ticket.clone(), is_foreign), admitted, alone).await
@@ -109,11 +110,11 @@ pub(super) async fn write<S: Next>(
 /// Policy and webhook put the label back themselves; where neither acts the object would have no shard. A PUT of an object
 /// that is drained by then takes the drain label off and keeps the object here: the policy puts that back in the same write,
 /// and else the sharder drains it again. Without the shard label it would count as released, before it is.
-async fn with_shard_label(judge: &Judge, head: &mut Parts, body: Body) -> Result<Body, Refusal> {
+async fn with_shard_label(judge: &Judge, head: &mut Parts, body: Body, budget: &Budget) -> Result<Body, Refusal> {
     if Encoding::of_body(&head.headers).is_none() {
         return Ok(body);
     }
-    let object = whole(&head.extensions, body).await?;
+    let object = whole(budget, body).await?;
     let (key, shard) = (&judge.labels.shard, judge.era.term.shard.as_str());
     let Some(labelled) = with_label(&head.headers, &object, key, shard) else { return Ok(full(object)) };
     // The client library writes the new one.
@@ -153,7 +154,7 @@ async fn allowed(
     ticket: &Ticket,
     head: &Parts,
     owners: &[Owner],
-    (verb, resource): (Verb, &Resource),
+    RequestInfo { verb, resource, query, .. }: &RequestInfo,
 ) -> Result<Allowed, Refusal> {
     let mut uids = Vec::new();
     // What the API server's own fence does not see is compared with the labels each time (DESIGN, "The fence has two layers").
@@ -174,9 +175,9 @@ async fn allowed(
     }
     let adopts = owners.iter().any(|owner| !uids.iter().any(|uid| **uid == *owner.uid));
     uids.extend(judge.controlled_by(owners, resource.namespace.as_deref(), asks, ticket).await?);
-    if verb == Verb::DeleteCollection && judge.era.policy.is_controlled(&resource.kind) {
+    if *verb == Verb::DeleteCollection && judge.era.policy.is_controlled(&resource.kind) {
         // Children are labelled for this shard until the sharder moves them, which is after their owner was let go.
-        let selecting = selecting(head, &judge.era.term.selector)?;
+        let selecting = selecting(query, &judge.era.term.selector)?;
         uids.extend(judge.deleted(&target(resource), selecting, asks, ticket).await?);
     }
     // Closed at this moment: then the questions above came too early.
@@ -185,8 +186,7 @@ async fn allowed(
 }
 
 /// Of a deletion of many what it selects, within the shard's own.
-fn selecting(head: &Parts, ours: &str) -> Result<Query, Refusal> {
-    let asked = head.extensions.get::<RequestInfo>().map(|info| info.query.clone()).unwrap_or_default();
+fn selecting(asked: &Query, ours: &str) -> Result<Query, Refusal> {
     let mut selecting = Query::default();
     if let Some(fields) = asked.first("fieldSelector") {
         selecting.set("fieldSelector", fields);
@@ -200,8 +200,8 @@ fn selecting(head: &Parts, ours: &str) -> Result<Query, Refusal> {
 async fn read(
     judge: &Judge,
     request: Request<Body>,
-    verb: Verb,
-    resource: &Resource,
+    RequestInfo { verb, resource, .. }: &RequestInfo,
+    budget: &Budget,
 ) -> Result<(Request<Body>, Written), Refusal> {
     let names_owners = is_whole(resource)
         && matches!(verb, Verb::Create | Verb::Update | Verb::Patch)
@@ -210,7 +210,7 @@ async fn read(
         return Ok((request, Written::default()));
     }
     let (head, body) = request.into_parts();
-    let body = whole(&head.extensions, body).await?;
+    let body = whole(budget, body).await?;
     let written = metadata::of_request(&head.headers, &body)?;
     Ok((Request::from_parts(head, full(body)), written))
 }

@@ -29,15 +29,14 @@ use ringside_runtime::client::{Connection, Watch};
 use tokio::time::timeout;
 
 use crate::{
-    body::{Body, BodyError, empty},
+    body::{BodyError, empty},
     budget::Budget,
     metrics::Metrics,
     request::Query,
     stages::{
-        Next, OwnRequests,
-        admit::Admitted,
+        OwnRequests,
+        context::{AdmittedRequest, RequestContext},
         narrow::with_query,
-        own_requests,
         resume::{collection, list_as_client},
     },
     views::{CacheProbe, Scope, View, Watching},
@@ -85,9 +84,8 @@ pub(super) struct Piece {
 
 impl Arrivals {
     /// For a watch whose objects have children in the ring.
-    pub(super) fn of(request: &Request<Body>, scope: &Scope, metrics: &Metrics) -> Option<Self> {
-        let admitted = request.extensions().get::<Admitted>()?;
-        let children = admitted.policy.families.get(&scope.resource).filter(|children| !children.is_empty())?.clone();
+    pub(super) fn of(context: &RequestContext, scope: &Scope, metrics: &Metrics) -> Option<Self> {
+        let children = context.admitted.policy.families.get(&scope.resource).filter(|children| !children.is_empty())?.clone();
         Some(Self { children, metrics: metrics.clone(), held: VecDeque::new(), size: 0, end: None, batch: None })
     }
 
@@ -151,19 +149,23 @@ fn known(view: &View, children: &[GroupResource], metrics: &Metrics) -> BoxFutur
 #[derive(Clone)]
 pub(super) struct Question {
     send: OwnRequests,
+    budget: Budget,
     request: Request<()>,
     scope: Arc<Scope>,
 }
 
 impl Question {
     /// None for a watch of what is no child in the ring: nothing waits for that.
-    pub(super) fn of<S: Next>(request: &Request<Body>, scope: &Arc<Scope>, next: S) -> Option<Self> {
-        let admitted = request.extensions().get::<Admitted>()?;
-        admitted.policy.families.values().find(|children| children.contains(&scope.resource))?;
-        let mut list = list_as_client(request)?;
+    pub(super) fn of(
+        AdmittedRequest { request, context }: &AdmittedRequest,
+        scope: &Arc<Scope>,
+        send: OwnRequests,
+    ) -> Option<Self> {
+        context.admitted.policy.families.values().find(|children| children.contains(&scope.resource))?;
+        let mut list = list_as_client(request.headers());
         // On the connections of watches.
         list.extensions_mut().insert(Watch);
-        Some(Self { send: own_requests(next), request: list, scope: scope.clone() })
+        Some(Self { send, budget: context.origin.budget.clone(), request: list, scope: scope.clone() })
     }
 
     /// Asked by the connection of the watch, where that is known.
@@ -189,7 +191,7 @@ impl Question {
         let answer = (self.send)(request).await.ok()?;
         let status = answer.status();
         // To its end, which frees its place on the connection; what it says is of no interest.
-        drop(Budget::of(self.request.extensions()).collect(answer.into_body(), MAX_ANSWER).await);
+        drop(self.budget.collect(answer.into_body(), MAX_ANSWER).await);
         Some(status)
     }
 }

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{SinkExt, channel::mpsc::Sender};
-use http::{HeaderValue, Request, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use prost::Message as _;
 use ringside_ring::ResourceVersion;
 use serde::Deserialize;
@@ -21,14 +21,14 @@ use crate::{
     budget::{Budget, Unread},
     frames::Deleted,
     request::{
-        Query, RequestInfo,
+        Query,
         representation::{Encoding, Form, JSON, PROTOBUF},
     },
     stages::{
-        Next,
+        OwnRequests,
         list::{List, ListMeta},
         narrow::with_query,
-        resume::{collection, list_as_client, selected},
+        resume::{collection, list_as_client},
     },
     views::Scope,
     wire::{self, AnyMetadata},
@@ -56,6 +56,8 @@ pub(super) enum Unknown {
 
 /// How to ask for lists, as whoever watches.
 pub(super) struct Looks {
+    own: OwnRequests,
+    budget: Budget,
     request: Request<()>,
     scope: Arc<Scope>,
     /// What the watch selects.
@@ -114,9 +116,8 @@ fn in_protobuf(body: &Bytes) -> Option<List<Item>> {
 }
 
 /// A list of one state, page by page.
-struct Pages<'a, S> {
+struct Pages<'a> {
     looks: &'a Looks,
-    next: S,
     accept: HeaderValue,
     /// How many objects a page has.
     limit: usize,
@@ -127,7 +128,7 @@ struct Pages<'a, S> {
     last: String,
 }
 
-impl<S: Next> Pages<'_, S> {
+impl Pages<'_> {
     /// The next object, and its key.
     async fn next(&mut self) -> Result<Option<(String, Item)>, Unknown> {
         loop {
@@ -142,7 +143,7 @@ impl<S: Next> Pages<'_, S> {
             }
             let Some(from) = &self.from else { return Ok(None) };
             let query = [from.as_slice(), &[("limit", self.limit.to_string())]].concat();
-            let page = match self.looks.page(&self.next, &query, &self.accept).await {
+            let page = match self.looks.page(&query, &self.accept).await {
                 Err(Unknown::NoRoom) if self.limit > 1 => {
                     self.limit /= 2;
                     sleep(self.pause).await;
@@ -159,28 +160,30 @@ impl<S: Next> Pages<'_, S> {
 }
 
 impl Looks {
-    /// As the client that sends this watch, which is narrowed to the shard.
-    pub(super) fn of(request: &Request<()>, scope: &Arc<Scope>, encoding: Option<Encoding>) -> Option<Self> {
-        let info = request.extensions().get::<RequestInfo>()?;
-        let narrowed = Query::parse(request.uri().query().unwrap_or_default()).ok()?;
-        let query = selected(info, &narrowed)?;
-        let asks = list_as_client(request)?;
-        let whole = encoding.filter(|_| Form::negotiated(request.headers()) == Form::Object);
-        let in_part = || asks.headers()[header::ACCEPT].clone();
+    /// As the client that sends these headers with its watch, of what that selects.
+    pub(super) fn of(
+        headers: &HeaderMap,
+        scope: &Arc<Scope>,
+        encoding: Option<Encoding>,
+        query: Query,
+        (own, budget): (OwnRequests, Budget),
+    ) -> Self {
+        let request = list_as_client(headers);
+        let whole = encoding.filter(|_| Form::negotiated(headers) == Form::Object);
+        let in_part = || request.headers()[header::ACCEPT].clone();
         let accept = whole.map_or_else(in_part, |whole| HeaderValue::from_static(whole.media_type()));
-        Some(Self { request: asks, scope: Arc::clone(scope), query, accept, is_whole: whole.is_some() })
+        Self { own, budget, request, scope: Arc::clone(scope), query, accept, is_whole: whole.is_some() }
     }
 
     /// Tells what has left since then, and returns up to when that is known. Where nobody has the state of then any more that is
     /// not known, and nothing is told.
-    pub(super) async fn since<S: Next>(
+    pub(super) async fn since(
         &self,
-        next: &S,
         then: &ResourceVersion,
         tell: &mut Sender<Deleted>,
     ) -> Result<ResourceVersion, Unknown> {
         // What is asked for as metadata has lost its kind.
-        let first = self.page(next, &[("limit", "1".to_owned())], &HeaderValue::from_static(JSON)).await;
+        let first = self.page(&[("limit", "1".to_owned())], &HeaderValue::from_static(JSON)).await;
         // Nothing is listed yet: it is tried again.
         let first =
             first.map_err(|unknown| if matches!(unknown, Unknown::NoRoom) { Unknown::NoAnswer } else { unknown })?;
@@ -190,8 +193,8 @@ impl Looks {
             return Err(Unknown::Refused);
         }
         let kind = first.kind.strip_suffix("List").unwrap_or(&first.kind);
-        let mut all_here = self.pages(next, &until, &self.request.headers()[header::ACCEPT]);
-        let mut all_then = self.pages(next, then, &self.accept);
+        let mut all_here = self.pages(&until, &self.request.headers()[header::ACCEPT]);
+        let mut all_then = self.pages(then, &self.accept);
         // So slow that it is to be begun again.
         let again = |unknown| if matches!(unknown, Unknown::Forgotten) { Unknown::NoAnswer } else { unknown };
         let (mut here, mut count) = (all_here.next().await.map_err(again)?, 0);
@@ -223,20 +226,15 @@ impl Looks {
         Ok(until)
     }
 
-    fn pages<S: Next>(&self, next: &S, at: &ResourceVersion, accept: &HeaderValue) -> Pages<'_, S> {
+    fn pages(&self, at: &ResourceVersion, accept: &HeaderValue) -> Pages<'_> {
         let from = vec![("resourceVersion", at.to_string()), ("resourceVersionMatch", "Exact".to_owned())];
         let (from, page) = (Some(from), Vec::new().into_iter());
-        let (next, accept, last) = (next.clone(), accept.clone(), String::new());
-        Pages { looks: self, next, accept, limit: PAGE, pause: PAUSE, from, page, last }
+        let (accept, last) = (accept.clone(), String::new());
+        Pages { looks: self, accept, limit: PAGE, pause: PAUSE, from, page, last }
     }
 
-    async fn page<S: Next>(
-        &self,
-        next: &S,
-        query: &[(&str, String)],
-        accept: &HeaderValue,
-    ) -> Result<List<Item>, Unknown> {
-        let budget = Budget::of(self.request.extensions());
+    async fn page(&self, query: &[(&str, String)], accept: &HeaderValue) -> Result<List<Item>, Unknown> {
+        let budget = &self.budget;
         let _turn = budget.turn().await;
         let Scope { resource, version, namespace, .. } = &*self.scope;
         let mut whole = self.query.clone();
@@ -246,7 +244,7 @@ impl Looks {
         let uri = path.parse().ok().and_then(|path| with_query(&path, &whole.to_string()).ok());
         *request.uri_mut() = uri.ok_or(Unknown::Refused)?;
         request.headers_mut().insert(header::ACCEPT, accept.clone());
-        let answer = next.call(request).await.map_err(|_| Unknown::NoAnswer)?;
+        let answer = (self.own)(request).await.map_err(|_| Unknown::NoAnswer)?;
         match answer.status() {
             StatusCode::OK => {}
             StatusCode::GONE => return Err(Unknown::Forgotten),

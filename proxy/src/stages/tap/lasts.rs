@@ -12,15 +12,13 @@ use std::{
 };
 
 use futures::{FutureExt, future::BoxFuture};
-use http::Request;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::{super::admit::Admitted, End};
-use crate::{
-    body::Body,
-    frames::Lets,
-    request::{RequestInfo, Verb},
+use super::{
+    super::{admit::Admitted, context::RequestContext},
+    End,
 };
+use crate::frames::Lets;
 
 /// How long an API server lets a watch last at least whose client does not say (`--min-request-timeout`, as it is by default).
 const AS_LONG_AS_ANY: Duration = Duration::from_secs(1_800);
@@ -43,18 +41,16 @@ pub(super) struct Lasts {
 
 impl Lasts {
     /// How long the watch lasts that is asked for.
-    pub(super) fn of(request: &Request<Body>) -> Option<Self> {
-        let admitted = request.extensions().get::<Admitted>()?.clone();
-        let info = request.extensions().get::<RequestInfo>().filter(|info| info.verb == Verb::Watch)?;
+    pub(super) fn of(RequestContext { info, admitted, .. }: &RequestContext) -> Self {
         let seconds = info.query.first("timeoutSeconds");
         let seconds = seconds.and_then(|seconds| seconds.parse::<u32>().ok()).filter(|seconds| *seconds > 0);
         // A second less: the API server's clock began a moment before the client's watch, or after.
         let lasts = seconds.map_or(AS_LONG_AS_ANY, |seconds| Duration::from_secs(u64::from(seconds - 1)));
         // That an object's children leave would have the controller begin with the object.
-        let is_main = admitted.policy.is_main(&info.resource.as_ref()?.kind);
+        let is_main = admitted.policy.is_main(&info.resource.kind);
         let lets = if is_main { Lets::Departures } else { Lets::Nothing };
         let over = Some(admitted.over().map(drop).boxed());
-        Some(Self { admitted, until: Instant::now() + lasts, lets, over, rest: None })
+        Self { admitted: admitted.clone(), until: Instant::now() + lasts, lets, over, rest: None }
     }
 
     /// Whether that was just over. The clock is asked as well: who wakes hears at once of all that happened, and not in this

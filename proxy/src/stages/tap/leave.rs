@@ -19,6 +19,7 @@ use futures::{
     future::{BoxFuture, MaybeDone, maybe_done},
 };
 use http::{Request, StatusCode, header};
+use ringside_runtime::client;
 use ringside_ring::ResourceVersion;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
@@ -28,10 +29,14 @@ use crate::{
     budget::Budget,
     frames::{Deleted, Frames},
     request::{
-        RequestInfo,
+        Query,
         representation::{Encoding, Form, prefer_json},
     },
-    stages::{Next, admit::Admitted, resume::going_on},
+    stages::{
+        OwnRequests,
+        context::{AdmittedRequest, RequestContext},
+        resume::{going_on, selected},
+    },
     views::Scope,
 };
 
@@ -90,23 +95,29 @@ pub(in crate::stages) struct Leave {
 impl Leave {
     /// How the watch goes on. None for one of what objects control: that an object's children leave would have the controller
     /// begin with the object.
-    pub(super) fn of<S: Next>(request: &Request<Body>, scope: &Arc<Scope>, next: S) -> Option<Self> {
-        let admitted = request.extensions().get::<Admitted>()?;
-        let info = request.extensions().get::<RequestInfo>()?.clone();
-        let is_its_own = admitted.policy.is_main(&info.resource.as_ref()?.kind);
+    pub(super) fn of(
+        AdmittedRequest { request, context }: &AdmittedRequest,
+        scope: &Arc<Scope>,
+        own: OwnRequests,
+    ) -> Option<Self> {
+        let RequestContext { info, admitted, origin, .. } = context;
+        if !admitted.policy.is_main(&info.resource.kind) {
+            return None;
+        }
+        let query = Query::parse(request.uri().query().unwrap_or_default()).ok()?;
+        let selects = selected(info, &query)?;
         let mut asked = Request::new(());
         asked.uri_mut().clone_from(request.uri());
         asked.headers_mut().clone_from(request.headers());
         for header in NOT_OURS {
             asked.headers_mut().remove(header);
         }
-        asked.extensions_mut().insert(RequestInfo { upgrade: false, ..info });
-        asked.extensions_mut().insert(Budget::of(request.extensions()));
+        asked.extensions_mut().insert(client::Watch);
         let form = Form::negotiated(asked.headers());
-        let asking = Asking { asked, scope: Arc::clone(scope) };
-        let ask: Ask = Box::new(move |from, tell| asking.clone().until_answered(next.clone(), from, tell).boxed());
+        let asking = Asking { own, asked, selects, budget: origin.budget.clone(), scope: Arc::clone(scope) };
+        let ask: Ask = Box::new(move |from, tell| asking.clone().until_answered(from, tell).boxed());
         let due = Instant::now();
-        is_its_own.then(|| Self { ask, due, pause: PAUSE, form, again: None, began: None })
+        Some(Self { ask, due, pause: PAUSE, form, again: None, began: None })
     }
 
     /// The API server is gone, or ended the watch, or has said first that it can't go on (`is_refused`). Returns whether it
@@ -160,19 +171,28 @@ impl Leave {
 /// How to ask for the watch again.
 #[derive(Clone)]
 struct Asking {
+    own: OwnRequests,
     asked: Request<()>,
+    /// What the watch selects.
+    selects: Query,
+    budget: Budget,
     scope: Arc<Scope>,
 }
 
 impl Asking {
-    async fn until_answered<S: Next>(self, next: S, from: From, mut tell: Sender<Deleted>) -> Option<Again> {
+    fn looks(&self, encoding: Option<Encoding>) -> Looks {
+        let (own, budget) = (self.own.clone(), self.budget.clone());
+        Looks::of(self.asked.headers(), &self.scope, encoding, self.selects.clone(), (own, budget))
+    }
+
+    async fn until_answered(self, from: From, mut tell: Sender<Deleted>) -> Option<Again> {
         let mut is_torn = false;
         let From { at: mut from, mut is_old, encoding } = from;
         let mut pause = PAUSE;
         loop {
             if is_old {
                 is_torn = true;
-                match Looks::of(&self.asked, &self.scope, encoding)?.since(&next, &from, &mut tell).await {
+                match self.looks(encoding).since(&from, &mut tell).await {
                     Ok(until) => from = until,
                     Err(Unknown::NoAnswer) => {
                         sleep(pause).await;
@@ -189,7 +209,7 @@ impl Asking {
                 // It began with a list in JSON, whatever its client prefers.
                 prefer_json(request.headers_mut(), "protobuf");
             }
-            let answer = next.call(request).await;
+            let answer = (self.own)(request).await;
             is_old = answer.as_ref().is_ok_and(|answer| answer.status() == StatusCode::GONE);
             match answer {
                 Ok(answer) if answer.status() == StatusCode::OK => {

@@ -21,14 +21,14 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::{
-    body::{Body, empty},
+    body::empty,
     budget::Budget,
     frames::Deleted,
     policy::ANSWER,
     request::{Query, representation::Encoding},
     stages::{
-        Next,
-        admit::Admitted,
+        OwnRequests,
+        context::AdmittedRequest,
         narrow::with_query,
         resume::{collection, list_as_client},
     },
@@ -46,29 +46,30 @@ const MAX_ANSWER: usize = 8 << 20;
 /// How to ask about single objects, as whoever watches.
 pub(super) struct Asks {
     request: Request<()>,
-    scope: Scope,
+    scope: Arc<Scope>,
     selector: String,
+    budget: Budget,
 }
 
 impl Asks {
     /// As the client that sends this watch.
-    pub(super) fn of(request: &Request<Body>, scope: &Scope) -> Option<Self> {
-        let selector = request.extensions().get::<Admitted>()?.term.selector.clone();
-        Some(Self { request: list_as_client(request)?, scope: scope.clone(), selector: selector.to_string() })
+    pub(super) fn of(AdmittedRequest { request, context }: &AdmittedRequest, scope: &Arc<Scope>) -> Self {
+        let (selector, budget) = (context.admitted.term.selector.to_string(), context.origin.budget.clone());
+        Self { request: list_as_client(request.headers()), scope: Arc::clone(scope), selector, budget }
     }
 
     /// The events that the client has to be sent first, one after the other; `None` where the API server does not say.
-    pub(super) fn deleted<S: Next>(
+    pub(super) fn deleted(
         self,
-        next: S,
+        own: OwnRequests,
         missed: &Missed,
         whole: Option<Encoding>,
     ) -> BoxStream<'static, Option<Deleted>> {
         let (asks, from) = (Arc::new(self), missed.from.clone());
         let ask = move |object: Arc<Leaving>| {
-            let (asks, next, from) = (asks.clone(), next.clone(), from.clone());
+            let (asks, own, from) = (asks.clone(), own.clone(), from.clone());
             async move {
-                let about = asks.about(&next, &object, from.as_ref(), whole);
+                let about = asks.about(&own, &object, from.as_ref(), whole);
                 timeout(ANSWER, about).await.ok().flatten()
             }
         };
@@ -78,9 +79,9 @@ impl Asks {
     }
 
     /// The event about it, with the object in this encoding, unless what has the name is this shard's.
-    async fn about<S: Next>(
+    async fn about(
         &self,
-        next: &S,
+        own: &OwnRequests,
         object: &Leaving,
         from: Option<&ResourceVersion>,
         encoding: Option<Encoding>,
@@ -88,26 +89,26 @@ impl Asks {
         let accept = &self.request.headers()[header::ACCEPT];
         // API servers write an empty list as none.
         let is_ours = |list: &Value| list["items"].as_array().is_some_and(|items| !items.is_empty());
-        if is_ours(&in_json(&self.list(next, object, (from, Some(&self.selector)), accept).await?)?) {
+        if is_ours(&in_json(&self.list(own, object, (from, Some(&self.selector)), accept).await?)?) {
             return Some(None);
         }
         let whole = match encoding {
-            Some(encoding) => self.whole(next, object, encoding).await,
+            Some(encoding) => self.whole(own, object, encoding).await,
             None => None,
         };
         Some(Some(Deleted { whole, ..self.event(object, from) }))
     }
 
     /// The object as it was when it left, or as it is with its next shard.
-    async fn whole<S: Next>(&self, next: &S, object: &Leaving, encoding: Encoding) -> Option<Bytes> {
+    async fn whole(&self, own: &OwnRequests, object: &Leaving, encoding: Encoding) -> Option<Bytes> {
         let accept = HeaderValue::from_static(encoding.media_type());
         for at in [Some(&object.version), None] {
-            let list = self.list(next, object, (at, None), &accept).await;
+            let list = self.list(own, object, (at, None), &accept).await;
             let found = list.and_then(|list| match encoding {
                 Encoding::Json => first_in_json(&list, &object.uid),
                 Encoding::Protobuf => first_in_protobuf(&list, &object.uid),
             });
-            let held = found.and_then(|found| Budget::of(self.request.extensions()).hold(found));
+            let held = found.and_then(|found| self.budget.hold(found));
             if held.is_some() {
                 return held;
             }
@@ -116,9 +117,9 @@ impl Asks {
     }
 
     /// The list of what has its name, in that state, and is selected.
-    async fn list<S: Next>(
+    async fn list(
         &self,
-        next: &S,
+        own: &OwnRequests,
         object: &Leaving,
         (at, selector): (Option<&ResourceVersion>, Option<&String>),
         accept: &HeaderValue,
@@ -136,13 +137,12 @@ impl Asks {
         let path = collection(&self.scope.resource, &self.scope.version, object.namespace.as_deref());
         *request.uri_mut() = with_query(&path.parse().ok()?, &query.to_string()).ok()?;
         request.headers_mut().insert(header::ACCEPT, accept.clone());
-        let answer = next.call(request).await.ok().filter(|answer| answer.status() == StatusCode::OK)?;
-        let budget = Budget::of(self.request.extensions());
-        budget.collect(answer.into_body(), MAX_ANSWER).await.ok()
+        let answer = own(request).await.ok().filter(|answer| answer.status() == StatusCode::OK)?;
+        self.budget.collect(answer.into_body(), MAX_ANSWER).await.ok()
     }
 
     fn event(&self, object: &Leaving, from: Option<&ResourceVersion>) -> Deleted {
-        let Scope { resource, version, .. } = &self.scope;
+        let Scope { resource, version, .. } = &*self.scope;
         let group = if resource.group.is_empty() { String::new() } else { format!("{}/", resource.group) };
         Deleted {
             api_version: format!("{group}{version}"),

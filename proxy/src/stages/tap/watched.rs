@@ -1,9 +1,6 @@
 //! A watch as it passes: how far it has come, and when to end it.
 
-use std::{
-    sync::Arc,
-    task::{self, Context, Poll},
-};
+use std::task::{self, Context, Poll};
 
 use bytes::Bytes;
 use futures::{
@@ -12,14 +9,13 @@ use futures::{
     stream::BoxStream,
 };
 use k8s_openapi::jiff::Timestamp;
-use parking_lot::Mutex;
 use ringside_ring::ResourceVersion;
 use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tracing::field::display;
 
 use super::{
-    super::Next,
+    super::OwnRequests,
     End, LIST_AGAIN,
     arrive::{Arrivals, Piece},
     lasts::Lasts,
@@ -108,22 +104,6 @@ impl Drop for Watched {
     }
 }
 
-/// On the response of a handshake: the watch, for whoever joins the connections. Extensions must be `Clone`,
-/// which a watch can't be, so it is taken once.
-#[derive(Clone)]
-pub struct Handed(Arc<Mutex<Option<Watched>>>);
-
-impl Handed {
-    pub(super) fn of(watched: Watched) -> Self {
-        Self(Arc::new(Mutex::new(Some(watched))))
-    }
-
-    /// Takes the watch.
-    pub fn take(&self) -> Option<Watched> {
-        self.0.lock().take()
-    }
-}
-
 impl Watched {
     pub(in crate::stages) fn new(
         frames: Frames,
@@ -203,8 +183,8 @@ impl Watched {
     }
 
     /// A watch that was asked for so, and draws on this.
-    pub(super) fn lasting(mut self, lasts: Option<Lasts>, budget: &Budget, window: Option<WindowPermit>) -> Self {
-        (self.lasts, self.permit, self.window) = (lasts.map(Box::new), budget.permit(), window);
+    pub(super) fn lasting(mut self, lasts: Lasts, budget: &Budget, window: WindowPermit) -> Self {
+        (self.lasts, self.permit, self.window) = (Some(lasts.into()), budget.permit(), Some(window));
         self
     }
 
@@ -346,13 +326,13 @@ impl Watched {
 
     /// The API server has answered. What the client missed before is the first that it is told; where nobody knows what that
     /// is, it has to list again.
-    pub(super) fn begin<S: Next>(&mut self, asks: Option<Asks>, form: Form, next: S) {
+    pub(super) fn begin(&mut self, asks: Option<Asks>, form: Form, own: OwnRequests) {
         let Some(view) = &self.view else { return };
         let (Some(missed), Some(asks)) = (view.begun(), asks) else { return };
         let whole = self.frames.encoding_of_ours().filter(|_| form == Form::Object);
         let (resource, count) = (&view.scope().resource, missed.objects.len());
         tracing::info!(%resource, count, "sending DELETED for objects moved while the watch was closed");
-        let events = asks.deleted(next, &missed, whole);
+        let events = asks.deleted(own, &missed, whole);
         self.telling = Some(Telling { events, form, missed }.into());
     }
 

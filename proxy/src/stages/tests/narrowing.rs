@@ -1,9 +1,6 @@
 //! What is narrowed, what is left alone, and what is refused.
 
-use crate::stages::Next as _;
-
 use super::*;
-use crate::{request::RequestInfo, stages::narrow::Narrow, status::Refusal};
 
 const NARROWED: &str = "labelSelector=s%3Dme%2C%21d";
 
@@ -99,18 +96,6 @@ async fn what_go_would_read_no_selector_from_is_refused() {
     ] {
         assert_eq!(sent(method, &long(path)).await, Err(StatusCode::BAD_REQUEST), "{method} {path}");
     }
-}
-
-#[tokio::test]
-async fn what_did_not_pass_the_stages_before_is_refused() {
-    let next = |_: Request<Body>| async { Ok::<_, Refusal>(ok()) };
-    let narrow = Narrow::new(next, Metrics::default());
-    let mut request = ask("GET", "/apis/x.io/v1/things");
-    assert!(matches!(narrow.call(request).await, Err(Refusal::NotAShard)));
-    request = ask("GET", "/apis/x.io/v1/things");
-    let info = RequestInfo::of(request.method(), request.uri(), request.headers()).unwrap();
-    request.extensions_mut().insert(info);
-    assert!(matches!(narrow.call(request).await, Err(Refusal::NotAShard)));
 }
 
 #[tokio::test]
