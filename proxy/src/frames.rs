@@ -259,7 +259,7 @@ impl Frames {
         match &self.0 {
             Decoder::Json(lines) => lines.at_border(),
             Decoder::Protobuf(lengths) => lengths.at_border(),
-            Decoder::WebSocket(messages) => messages.border().is_some(),
+            Decoder::WebSocket(messages) => messages.at_border(),
             Decoder::Opaque => false,
         }
     }

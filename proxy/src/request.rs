@@ -152,6 +152,5 @@ fn may_upgrade(headers: &HeaderMap, verb: Verb, resource: &Resource) -> bool {
     is("websocket") && (streams || verb == Verb::Watch) || is("SPDY/3.1") && streams
 }
 
-
 #[cfg(test)]
 mod tests;

@@ -85,6 +85,17 @@ impl<R, S: Next<R>> Next<R> for Arc<S> {
 }
 
 #[cfg(test)]
+impl<F, A> Next<context::IncomingRequest> for F
+where
+    F: Fn(Request<Body>) -> A + Clone + Send + Sync + 'static,
+    A: Future<Output = Result<Response<Body>, Refusal>> + Send + 'static,
+{
+    fn call(&self, incoming: context::IncomingRequest) -> Answered {
+        Box::pin(self(incoming.request))
+    }
+}
+
+#[cfg(test)]
 impl<F, A> Next for F
 where
     F: Fn(Request<Body>) -> A + Clone + Send + Sync + 'static,

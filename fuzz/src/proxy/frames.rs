@@ -1,10 +1,7 @@
 //! Checks decoders of watch frames. The input is a watch's bytes and how they are split.
 
 use bytes::Bytes;
-use ringside_proxy::{
-    frames::{Event, Frames, Kind, Lets, MAX_KEPT, Sieve},
-    stages::upgrade::heartbeat::Pongs,
-};
+use ringside_proxy::frames::{Event, Frames, Kind, Lets, MAX_KEPT, Sieve};
 
 /// More than the head of an event in which its type must stand, behind the longest header of a WebSocket frame.
 const MOST_HELD: usize = 64;
@@ -80,27 +77,4 @@ fn sieve((mut frames, lets): (Frames, Lets), bytes: &[u8], pieces: &[usize]) -> 
         assert_eq!(passed.len(), bytes.len(), "there is no bookmark, and something is gone");
     }
     (passed, sieve.held(), (events, frames.is_opaque(), frames.expired("")))
-}
-
-/// What is in the proxy's own pings here, so that an input can have the answers in it.
-const PAYLOAD: [u8; 16] = *b"0123456789abcdef";
-/// The length of such an answer.
-const PONG: usize = 2 + PAYLOAD.len();
-
-/// What passes of a WebSocket's bytes when the answers to the proxy's own pings are taken out: nothing else is, and no more is
-/// held back than one answer.
-pub fn pongs(bytes: &[u8], pieces: &[usize]) -> Vec<u8> {
-    let (mut pongs, mut passed) = (Pongs::new(PAYLOAD), Vec::new());
-    for piece in cut(bytes, pieces) {
-        pongs.pass(piece, &mut passed);
-    }
-    let before = passed.len();
-    pongs.release(&mut passed);
-    assert!(passed.len() - before < PONG, "{} bytes are held", passed.len() - before);
-    assert!(is_part(&passed, bytes), "what passed is not what came");
-    assert_eq!((bytes.len() - passed.len()) % PONG, 0, "half an answer is taken out");
-    if !bytes.windows(PONG).any(|it| it[..2] == [0x8a, 16] && it[2..] == PAYLOAD) {
-        assert_eq!(passed, bytes, "there is no answer in it");
-    }
-    passed
 }

@@ -1,5 +1,4 @@
-//! WebSocket messages, to a client that is expected to read JSON and to one that asked for protobuf; and the answers to the
-//! proxy's own pings between them.
+//! WebSocket messages, to a client that is expected to read JSON and to one that asked for protobuf.
 
 use http::{HeaderMap, HeaderValue, header};
 use ringside_proxy::frames::Frames;
@@ -10,7 +9,6 @@ use super::frames;
 pub fn run(input: &[u8]) {
     frames::check(input, || negotiated("application/json"));
     frames::check(input, || negotiated("application/vnd.kubernetes.protobuf"));
-    frames::split(input, frames::pongs);
 }
 
 /// The decoder as the proxy makes it: until the first message, what the handshake asked for is what the client reads.

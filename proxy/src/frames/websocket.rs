@@ -115,6 +115,11 @@ impl Messages {
         (matches!(self.state, State::Header(_, 0)) && !self.within).then(|| self.event.encoding())
     }
 
+    /// Whether it stands there, or the server has said that it sends nothing more.
+    pub(super) fn at_border(&self) -> bool {
+        self.border().is_some() || matches!(self.state, State::Closed)
+    }
+
     pub(super) fn kept(&self) -> usize {
         self.event.kept()
     }

@@ -74,7 +74,11 @@ fn watch_is_a_flag_as_the_api_server_reads_flags() {
         assert_eq!(info(&Method::GET, &format!("/api/v1/pods?watch={value}")).unwrap().unwrap().verb, verb, "{value}");
     }
     for value in ["false", "0", "False"] {
-        assert_eq!(info(&Method::GET, &format!("/api/v1/pods?watch={value}")).unwrap().unwrap().verb, Verb::List, "{value}");
+        assert_eq!(
+            info(&Method::GET, &format!("/api/v1/pods?watch={value}")).unwrap().unwrap().verb,
+            Verb::List,
+            "{value}"
+        );
     }
     assert_eq!(info(&Method::GET, "/api/v1/pods?watch").unwrap().unwrap().verb, Verb::Watch);
     assert_eq!(info(&Method::GET, "/api/v1/pods?w%61tch=1").unwrap().unwrap().verb, Verb::Watch);

@@ -3,7 +3,7 @@
 //! Holds a request a little when that is not so yet, then refuses it. All later stages decide on one and the same state
 //! ([`Admitted`]). Ends the body of a response, with an error, at once when the Lease is lost, unless it is a watch: that says
 //! nothing then on which its client may act, and ends in order when its client can open another. Discovery, version, health and
-//! openapi are sent at any time. Of all it keeps CBOR out (`negotiate`). All the same while the controller may lead by a lock that the ring may have lost
+//! openapi are sent at any time. It refuses what is ambiguous, and keeps CBOR out (`negotiate`). All the same while the controller may lead by a lock that the ring may have lost
 //! ([`crate::election::lead`]), but for requests about that lock.
 
 use std::{sync::Arc, time::Duration};
@@ -157,9 +157,14 @@ async fn admission(state: State, acts: bool) -> Result<Admitted, Refusal> {
 
 impl<S: Next, U: Upstream> Next<IncomingRequest> for Admit<S, U> {
     fn call(&self, IncomingRequest { mut request, info, origin }: IncomingRequest) -> Answered {
-        if let Err(refusal) = negotiate(&mut request, info.as_ref()) {
-            return ready(Err(refusal)).boxed();
-        }
+        let negotiated = info.map_err(Refusal::from).and_then(|info| {
+            negotiate(&mut request, info.as_ref())?;
+            Ok(info)
+        });
+        let info = match negotiated {
+            Ok(info) => info,
+            Err(refusal) => return ready(Err(refusal)).boxed(),
+        };
         let Some(info) = info else { return self.free.send(request, Some(origin.stalled)) };
         let acts = !self.state.locks.is_about_a_lead(&info);
         let admission = admission(self.state.clone(), acts);

@@ -118,7 +118,8 @@ impl Watch {
         if answer.status() != StatusCode::OK {
             return Ok(answer);
         }
-        let first = page(&self.budget, answer).await.map_err(|reason| Refusal::Upstream(UpstreamError::Failed(reason)))?;
+        let first =
+            page(&self.budget, answer).await.map_err(|reason| Refusal::Upstream(UpstreamError::Failed(reason)))?;
         let Page { frames, then } = first;
         let rest = stream::unfold((self, Some(then)), |(watch, then)| async move {
             let (frames, then) = match then {

@@ -12,7 +12,7 @@ use crate::{
     budget::Budget,
     fence::Ticket,
     labels::Keys,
-    request::{RequestInfo, Verb},
+    request::{BadRequest, RequestInfo, Verb},
     serve::Caller,
 };
 
@@ -20,8 +20,8 @@ use crate::{
 pub struct IncomingRequest {
     /// Without what belongs to its client's connection.
     pub request: Request<Body>,
-    /// What it asks for; `None` for discovery, health, version and the like.
-    pub info: Option<RequestInfo>,
+    /// What it asks for; `None` for discovery, health, version and the like. Who has no token is not told what is wrong with it.
+    pub info: Result<Option<RequestInfo>, BadRequest>,
     /// Where it comes from.
     pub origin: Origin,
 }
@@ -29,7 +29,11 @@ pub struct IncomingRequest {
 impl IncomingRequest {
     /// What is done.
     pub fn verb(&self) -> Verb {
-        self.info.as_ref().map_or_else(|| Verb::of_method(self.request.method()), |info| info.verb)
+        match &self.info {
+            Ok(Some(info)) => info.verb,
+            Ok(None) => Verb::of_method(self.request.method()),
+            Err(_) => Verb::Unknown,
+        }
     }
 }
 
@@ -76,6 +80,15 @@ pub struct RequestContext {
 impl RequestContext {
     /// Before any stage behind the admission.
     pub fn new(info: RequestInfo, admitted: Admitted, origin: Origin) -> Self {
-        Self { info, admitted, origin, hidden: None, ticket: None, shows: None, is_stale: false, is_from_nothing: false }
+        Self {
+            info,
+            admitted,
+            origin,
+            hidden: None,
+            ticket: None,
+            shows: None,
+            is_stale: false,
+            is_from_nothing: false,
+        }
     }
 }

@@ -94,9 +94,7 @@ impl<S: Next> Next for Elect<S> {
 impl<S: Next> Elect<S> {
     async fn answer(self, asked: Asked, admitted: AdmittedRequest) -> Result<Response<Body>, Refusal> {
         let (locks, hold) = (&self.locks, &self.hold);
-        if let Asked::Read(name) = &asked
-            && !locks.knows(name)
-        {
+        if let Some(name) = asked.name().filter(|name| matches!(asked, Asked::Read(_)) && !locks.knows(name)) {
             return look(self.next.clone(), (locks, hold), name, admitted).await;
         }
         let AdmittedRequest { request, context } = admitted;
@@ -114,8 +112,7 @@ impl<S: Next> Elect<S> {
         let (parts, body) = request.into_parts();
         let bytes = whole(budget, body).await?;
         if deletes && deletion::is_dry(&query, &bytes) {
-            let request = Request::from_parts(parts, full(bytes));
-            return self.next.call(AdmittedRequest { request, context }).await;
+            return self.next.call(AdmittedRequest { request: Request::from_parts(parts, full(bytes)), context }).await;
         }
         if let Some((name, claim)) = locks.claimed(&asked, &parts, &bytes) {
             let sure = hold.make_sure(&name, &claim).await;
@@ -222,12 +219,7 @@ fn not_judged(unread: &Unread) -> Refusal {
 }
 
 /// The write as the API server should judge it, without storing it.
-fn dry_run(
-    parts: &Parts,
-    context: &RequestContext,
-    query: &Query,
-    body: &Bytes,
-) -> Result<AdmittedRequest, Refusal> {
+fn dry_run(parts: &Parts, context: &RequestContext, query: &Query, body: &Bytes) -> Result<AdmittedRequest, Refusal> {
     let mut parts = parts.clone();
     parts.uri = with_query(&parts.uri, &query.with("dryRun", "All"))?;
     // In a form that can be read here, and not compressed.

@@ -1,6 +1,6 @@
 //! Takes a request in: takes off what belongs to its client's connection, and finds out what is asked, before anything is decided.
 //!
-//! Refuses CONNECT and TRACE, and what is ambiguous. Leaves that the client takes trailers, and the wish to upgrade where the
+//! Refuses CONNECT and TRACE. Leaves that the client takes trailers, and the wish to upgrade where the
 //! connection may become something else. Ends a body that does not come on.
 
 use std::sync::Arc;
@@ -21,15 +21,15 @@ impl IncomingRequest {
     /// A request as it came, whose buffers draw from this budget.
     ///
     /// # Errors
-    /// When it can't be understood, or must not be sent.
+    /// When its method must not be sent.
     pub(super) fn of(mut request: Request<Body>, budget: Budget) -> Result<Self, Refusal> {
         if [Method::CONNECT, Method::TRACE].contains(request.method()) {
             return Err(Refusal::Method);
         }
-        let info = RequestInfo::of(request.method(), request.uri(), request.headers())?;
+        let info = RequestInfo::of(request.method(), request.uri(), request.headers());
         let headers = request.headers_mut();
         let trailers = takes_trailers(headers);
-        strip_hop_by_hop(headers, info.as_ref().is_some_and(|info| info.upgrade));
+        strip_hop_by_hop(headers, matches!(&info, Ok(Some(info)) if info.upgrade));
         if trailers {
             headers.insert(header::TE, HeaderValue::from_static("trailers"));
         }

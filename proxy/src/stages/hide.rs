@@ -71,7 +71,12 @@ fn hidden(response: Response<Body>, keys: Keys) -> Response<Body> {
         Some(PROTOBUF) => Filter::protobuf(keys),
         _ => return response,
     };
-    response.map(|body| Filtered { body, filter, last: None, ended: false }.boxed_unsync())
+    response.map(|body| filtered(body, filter))
+}
+
+/// A body in which the filter hides labels.
+pub(super) fn filtered(body: Body, filter: Filter) -> Body {
+    Filtered { body, filter, last: None, ended: false }.boxed_unsync()
 }
 
 /// A body without the labels.

@@ -32,10 +32,7 @@ const AT_LEAST: &str = "NotOlderThan";
 ///
 /// # Errors
 /// When it reads an exact state that is too old.
-pub(super) fn raise(
-    AdmittedRequest { request, context }: &mut AdmittedRequest,
-    fence: &Fence,
-) -> Result<(), Refusal> {
+pub(super) fn raise(AdmittedRequest { request, context }: &mut AdmittedRequest, fence: &Fence) -> Result<(), Refusal> {
     let (info, admitted) = (&context.info, &context.admitted);
     let resource = &info.resource;
     if !admitted.policy.narrows(&resource.kind) || resource.is_behind_api_server() {

@@ -75,7 +75,7 @@ impl Resuming {
     ///
     /// # Errors
     /// When that is not known.
-    pub(super) async fn is_stale(self, own: OwnRequests, fence: Fence, views: Views) -> Result<bool, Unknown> {
+    pub(super) async fn judge(self, own: OwnRequests, fence: Fence, views: Views) -> Result<bool, Unknown> {
         let Self { resource, floor, from, question, budget } = self;
         let (of, seen) = (resource.clone(), fence.floor(&resource));
         let version = async move {

@@ -12,7 +12,7 @@ use super::{
     raise::raise,
     resume::{Resuming, Unknown},
 };
-use crate::{fence::Fence, metrics::Metrics, status::Refusal, views::Views};
+use crate::{fence::Fence, metrics::Metrics, views::Views};
 
 /// See the module.
 #[derive(Clone)]
@@ -46,7 +46,7 @@ impl<S: Next> Next for Select<S> {
         let Some(resuming) = Resuming::of(&asked) else { return self.send(asked) };
         let this = self.clone();
         async move {
-            match resuming.is_stale(this.own.clone(), this.fence.clone(), this.views.clone()).await {
+            match resuming.judge(this.own.clone(), this.fence.clone(), this.views.clone()).await {
                 Ok(is_stale) => asked.context.is_stale = is_stale,
                 Err(Unknown::MayNotList) => {}
                 Err(Unknown::Answer(answer)) => return Ok(*answer),

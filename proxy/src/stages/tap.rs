@@ -22,7 +22,6 @@ use futures::{
     future::{BoxFuture, pending, ready},
 };
 use http::{HeaderMap, Response, StatusCode, header};
-use http_body_util::BodyExt;
 use ringside_runtime::client;
 use tokio_util::sync::CancellationToken;
 
@@ -35,7 +34,6 @@ mod missed;
 mod watched;
 
 use arrive::{Arrivals, Question};
-use body::TappedBody;
 use lasts::Lasts;
 use leave::Leave;
 use missed::Asks;
@@ -297,7 +295,7 @@ impl Tapping {
             watched.leaving(leave);
         }
         let in_order = watched.ends_in_order();
-        let tapped = response.map(|body| TappedBody::new(body, watched).boxed_unsync());
+        let tapped = response.map(|body| watched.tap(body));
         Ok(if in_order { tapped } else { tapped.map(|body| until(body, self.over)) })
     }
 }

@@ -1,22 +1,29 @@
 //! Joins the two connections of an upgraded request: exec, attach, port-forward, a watch by WebSocket.
 //!
-//! Changes no byte of what passes, but for what [`Watched`] takes out of a watch and [`Filter`] hides in it, and pings of the proxy's own between the
-//! client's frames ([`heartbeat`]). Ends the connection when the Lease is lost or the proxy ends by force, and a watch only when
+//! Changes no byte of what passes, but for what [`Watched`] takes out of a watch and [`Filter`] hides in it, and pings of the
+//! proxy's own between the client's frames ([`heartbeat`]). Ends the connection when the Lease is lost or the proxy ends by force, and a watch only when
 //! [`Watched`] says so, or when its pings are not answered, and each a while after one of its sides has ended. In sessions of
 //! exec, attach and port-forward nobody asks but the client.
 
 use std::{
-    future::poll_fn,
     io,
     pin::pin,
-    sync::Arc,
-    task::{Context, Poll},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
-use bytes::Bytes;
-use futures::future::{OptionFuture, select};
+use bytes::BytesMut;
+use futures::{
+    TryStreamExt,
+    future::{OptionFuture, select},
+    stream,
+};
 use http::{HeaderMap, Response, StatusCode, header};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use ringside_runtime::contained::contained;
@@ -32,9 +39,9 @@ pub mod heartbeat;
 mod tests;
 
 use self::{borders::Borders, heartbeat::Heartbeat};
-use super::{admit::Admitted, context::AdmittedRequest, tap::Watched};
+use super::{admit::Admitted, context::AdmittedRequest, hide::filtered, tap::Watched};
 use crate::{
-    body::Body,
+    body::{Body, BoxError},
     fence::Ticket,
     labels::{Filter, Keys},
     serve::Caller,
@@ -87,7 +94,7 @@ impl Upgrades {
         let ClientSide { connection, admitted, hidden, under_way } = client;
         let ends_in_order = watched.as_ref().is_some_and(Watched::ends_in_order);
         let closed = OptionFuture::from(watched.as_ref().and_then(Watched::closed));
-        let heartbeat = (watched.is_some() && is_websocket(response.headers())).then(Heartbeat::new);
+        let heartbeat = (watched.is_some() && is_websocket(response.headers())).then(|| Arc::new(Heartbeat::new()));
         let filter = hidden.filter(|_| heartbeat.is_some()).map(Filter::websocket);
         let (over, abort) = (admitted.over(), self.abort.clone());
         self.joined.spawn(contained(async move {
@@ -107,7 +114,7 @@ async fn join(
     client: OnUpgrade,
     server: OnUpgrade,
     watched: (Option<Watched>, Option<Filter>),
-    heartbeat: Option<Heartbeat>,
+    heartbeat: Option<Arc<Heartbeat>>,
 ) {
     let (client, server) = match tokio::try_join!(client, server) {
         Ok(both) => both,
@@ -125,7 +132,7 @@ async fn join(
         }
         to_server.shutdown().await
     };
-    if let Err(error) = both(up, down(from_server, to_client, watched, heartbeat.as_ref())).await {
+    if let Err(error) = both(up, down(from_server, to_client, watched, heartbeat.clone())).await {
         tracing::debug!(%error, "an upgraded connection ended early");
     }
 }
@@ -168,65 +175,55 @@ async fn up(
     }
 }
 
-/// Copies what the server sends, but for answers to `heartbeat` and for labels that `filter` hides; a watch has come as far as what was written to the client.
+/// Copies what the server sends, but for what a watch withholds and for labels that `filter` hides; a watch has come as far as
+/// what was written to the client.
 async fn down(
-    mut from: impl AsyncRead + Unpin,
+    from: impl AsyncRead + Send + Unpin + 'static,
     mut to: impl AsyncWrite + Unpin,
-    (mut watched, mut filter): (Option<Watched>, Option<Filter>),
-    heartbeat: Option<&Heartbeat>,
+    (watched, filter): (Option<Watched>, Option<Filter>),
+    heartbeat: Option<Arc<Heartbeat>>,
 ) -> io::Result<()> {
-    let mut shown = move |bytes: Bytes| match &mut filter {
-        Some(filter) => filter.push(bytes),
-        None => bytes,
-    };
-    let (mut buffer, mut pongs) = (vec![0; BUFFER], heartbeat.map(Heartbeat::pongs));
-    loop {
-        let may_read_on = watched.as_ref().is_none_or(Watched::may_read_on);
-        // Between two pieces only: a piece that is written in part would be followed by what can't stand there.
+    let (mut body, gone) = received(from, heartbeat);
+    if let Some(watched) = watched {
+        body = watched.tap(body);
+    }
+    if let Some(filter) = filter {
+        body = filtered(body, filter);
+    }
+    let mut copied = Ok(());
+    while let Some(frame) = body.frame().await {
+        match frame {
+            Ok(frame) => {
+                to.write_all(frame.data_ref().map_or(&[], |piece| piece)).await?;
+                to.flush().await?;
+            }
+            Err(error) => copied = Err(io::Error::other(error)),
+        }
+    }
+    to.shutdown().await?;
+    // An error ends the other direction too.
+    let ended = || io::Error::other("the watch was ended");
+    copied.and_then(|()| if gone.load(Ordering::Relaxed) { Ok(()) } else { Err(ended()) })
+}
+
+/// What the server sends, and whether it has ended it.
+fn received(
+    from: impl AsyncRead + Send + Unpin + 'static,
+    heartbeat: Option<Arc<Heartbeat>>,
+) -> (Body, Arc<AtomicBool>) {
+    let gone = Arc::<AtomicBool>::default();
+    let pieces = stream::try_unfold((from, heartbeat, gone.clone()), |(mut from, heartbeat, gone)| async move {
+        let mut piece = BytesMut::with_capacity(BUFFER);
         let length = tokio::select! {
             biased;
-            own = own_of(&mut watched) => match own? {
-                Own::Piece(piece) => {
-                    write(&mut to, &shown(piece), &mut watched).await?;
-                    continue;
-                }
-                Own::End(told) => {
-                    to.write_all(&told.unwrap_or_default()).await?;
-                    to.shutdown().await?;
-                    // An error ends the other direction too.
-                    return Err(io::Error::other("the watch was ended"));
-                }
-            },
-            length = from.read(&mut buffer), if may_read_on => length,
-            error = silence(heartbeat) => Err(error),
+            length = from.read_buf(&mut piece) => length?,
+            error = silence(heartbeat.as_deref()) => return Err(error),
         };
-        let (length, gone) = match length {
-            Ok(length) => (length, Ok(())),
-            Err(error) => (0, Err(error)),
-        };
-        let mut piece = Vec::new();
-        match &mut pongs {
-            Some(pongs) if length == 0 => pongs.release(&mut piece),
-            Some(pongs) => pongs.pass(&buffer[..length], &mut piece),
-            None => piece.extend_from_slice(&buffer[..length]),
-        }
-        let piece = Bytes::from(piece);
-        let piece = match &mut watched {
-            Some(watched) => watched.take(piece),
-            None => piece,
-        };
-        write(&mut to, &shown(piece), &mut watched).await?;
-        if length == 0 {
-            while let Some(piece) = arrived(&mut watched).await? {
-                write(&mut to, &shown(piece), &mut watched).await?;
-            }
-            let last = watched.as_mut().and_then(|watched| watched.list_after_the_gap().or_else(|| watched.close()));
-            to.write_all(&last.unwrap_or_default()).await?;
-            to.shutdown().await?;
-            return gone;
-        }
-        heartbeat.into_iter().for_each(Heartbeat::heard);
-    }
+        gone.store(length == 0, Ordering::Relaxed);
+        heartbeat.as_deref().into_iter().for_each(Heartbeat::heard);
+        Ok((length > 0).then(|| (Frame::data(piece.freeze()), (from, heartbeat, gone))))
+    });
+    (StreamBody::new(pieces.map_err(|error| BoxError::from(error).into())).boxed_unsync(), gone)
 }
 
 /// Returns when the API server is gone without a word.
@@ -236,43 +233,6 @@ async fn silence(heartbeat: Option<&Heartbeat>) -> io::Error {
         None => std::future::pending().await,
     }
     io::Error::new(io::ErrorKind::TimedOut, "the API server does not answer to a ping")
-}
-
-/// Writes what the client gets now; its watch has come as far as that.
-async fn write(mut to: impl AsyncWrite + Unpin, piece: &[u8], watched: &mut Option<Watched>) -> io::Result<()> {
-    to.write_all(piece).await?;
-    to.flush().await?;
-    watched.iter_mut().for_each(Watched::delivered);
-    Ok(())
-}
-
-/// What a watch has to say that does not come from the server now.
-enum Own {
-    /// What the client missed, or what waited and is the client's.
-    Piece(Bytes),
-    /// It has to end, after this.
-    End(Option<Bytes>),
-}
-
-/// Returns what a watch has to say by itself: in the order of the body of a plain watch.
-async fn own_of(watched: &mut Option<Watched>) -> io::Result<Own> {
-    let Some(watched) = watched else { return std::future::pending().await };
-    let poll = |watched: &mut Watched, context: &mut Context<'_>| match watched.poll_arrived(context) {
-        Poll::Ready(Ok(None)) => match watched.poll_first(context) {
-            Poll::Ready(Some(first)) => Poll::Ready(Ok(Own::Piece(first))),
-            _ => watched.poll_end(context).map(|told| Ok(Own::End(told))),
-        },
-        Poll::Ready(Ok(Some(piece))) => Poll::Ready(Ok(Own::Piece(piece))),
-        Poll::Ready(Err(half)) => Poll::Ready(Err(io::Error::other(half))),
-        Poll::Pending => Poll::Pending,
-    };
-    poll_fn(|context| poll(watched, context)).await
-}
-
-/// Returns the next that waits, when it is the client's; none where nothing waits.
-async fn arrived(watched: &mut Option<Watched>) -> io::Result<Option<Bytes>> {
-    let Some(watched) = watched else { return Ok(None) };
-    poll_fn(|context| watched.poll_arrived(context)).await.map_err(io::Error::other)
 }
 
 /// Whether it is a WebSocket that is asked for, or agreed on.

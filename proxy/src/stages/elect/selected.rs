@@ -21,11 +21,7 @@ use crate::{
 };
 
 impl<S: Next> Elect<S> {
-    pub(super) async fn selected(
-        self,
-        name: LockName,
-        mut asked: AdmittedRequest,
-    ) -> Result<Response<Body>, Refusal> {
+    pub(super) async fn selected(self, name: LockName, mut asked: AdmittedRequest) -> Result<Response<Body>, Refusal> {
         let Self { next, locks, hold, closing } = self;
         let AdmittedRequest { request, context } = &mut asked;
         let info = &context.info;

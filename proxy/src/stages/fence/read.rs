@@ -12,11 +12,7 @@ use crate::{
 
 /// The object, or its `status`, whose answer has the object's labels. Of one that is longer than [`MAX_OBJECT`] the labels are
 /// asked for, and it passes as a stream.
-pub(super) async fn read<S: Next>(
-    next: S,
-    judge: Judge,
-    request: AdmittedRequest,
-) -> Result<Response<Body>, Refusal> {
+pub(super) async fn read<S: Next>(next: S, judge: Judge, request: AdmittedRequest) -> Result<Response<Body>, Refusal> {
     let (target, asked) = (target(&request.context.info.resource), judge.fence.asking());
     let response = next.call(request).await?;
     if !response.status().is_success() {

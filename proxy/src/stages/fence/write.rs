@@ -17,10 +17,10 @@ use super::{
 use crate::{
     access::credentials::is_foreign,
     body::{Body, full, holding},
+    budget::Budget,
     fence::{About, Standing, Target, Ticket, Uid},
     labels::insert::with_label,
     metadata::{self, Owner, Written},
-    budget::Budget,
     request::{Query, RequestInfo, Resource, Verb, representation::Encoding, selector::Selector},
     stages::{context::AdmittedRequest, narrow::joined, whole},
     status::Refusal,
@@ -89,11 +89,8 @@ pub(super) async fn write<S: Next>(
     ticket.sent();
     let admitted = context.admitted.clone();
     let answer = next.call(AdmittedRequest { request: Request::from_parts(head, body), context });
-    let answered = if upgrade {
-        answer.await
-    } else {
-        Sent::new(answer, (ticket.clone(), is_foreign), admitted, alone).await
-    };
+    let answered =
+        if upgrade { answer.await } else { Sent::new(answer, (ticket.clone(), is_foreign), admitted, alone).await };
     if adopts {
         judge.fence.adopts(&target);
     }

@@ -85,7 +85,8 @@ pub(super) struct Piece {
 impl Arrivals {
     /// For a watch whose objects have children in the ring.
     pub(super) fn of(context: &RequestContext, scope: &Scope, metrics: &Metrics) -> Option<Self> {
-        let children = context.admitted.policy.families.get(&scope.resource).filter(|children| !children.is_empty())?.clone();
+        let children =
+            context.admitted.policy.families.get(&scope.resource).filter(|children| !children.is_empty())?.clone();
         Some(Self { children, metrics: metrics.clone(), held: VecDeque::new(), size: 0, end: None, batch: None })
     }
 

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use http_body::Frame;
 
-use super::watched::{GoesOn, HalfAnEvent, Watched};
+use super::watched::{GoesOn, HalfAnEvent, Held, Watched};
 use crate::body::{Body, BodyError, BoxError};
 
 /// See the module.
@@ -34,14 +34,18 @@ impl http_body::Body for TappedBody {
                 return Poll::Ready(None);
             }
             match self.watched.poll_arrived(context) {
-                Poll::Ready(Ok(None)) => {}
+                Poll::Ready(Held::Nothing) => {}
                 // Of this piece nothing is the client's.
-                Poll::Ready(Ok(Some(piece))) if piece.is_empty() => continue,
-                Poll::Ready(Ok(Some(piece))) => return Poll::Ready(Some(Ok(Frame::data(piece)))),
-                Poll::Ready(Err(half)) => {
-                    self.ended = true;
-                    return Poll::Ready(Some(Err(BoxError::from(half).into())));
+                Poll::Ready(Held::Piece(piece)) if piece.is_empty() => continue,
+                Poll::Ready(Held::Piece(piece)) => return Poll::Ready(Some(Ok(Frame::data(piece)))),
+                // It is asked for again, from what its client has.
+                Poll::Ready(Held::Dropped) => {
+                    self.body = None;
+                    if !self.watched.goes_on() {
+                        return Poll::Ready(self.end());
+                    }
                 }
+                Poll::Ready(Held::Half) => return Poll::Ready(self.half()),
                 Poll::Pending => {
                     self.read_on(context);
                     return Poll::Pending;
@@ -56,7 +60,7 @@ impl http_body::Body for TappedBody {
                 return Poll::Ready(match told {
                     Some(event) => Some(Ok(Frame::data(event))),
                     None if self.watched.at_border() => None,
-                    None => Some(Err(BoxError::from(HalfAnEvent).into())),
+                    None => self.half(),
                 });
             }
             if first.is_pending() {
@@ -123,8 +127,7 @@ impl TappedBody {
             None => {
                 self.watched.ended();
                 if self.watched.is_cut_short() {
-                    self.ended = true;
-                    return Some(Err(BoxError::from(HalfAnEvent).into()));
+                    return self.half();
                 }
                 self.end()
             }
@@ -134,7 +137,13 @@ impl TappedBody {
     /// Nothing comes any more, but for what the client has to be told.
     fn end(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
         self.ended = true;
-        self.watched.list_after_the_gap().map(|event| Ok(Frame::data(event)))
+        self.watched.last_word().map(|event| Ok(Frame::data(event)))
+    }
+
+    /// Its client has half an event, of which the rest does not come.
+    fn half(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
+        self.ended = true;
+        Some(Err(BoxError::from(HalfAnEvent).into()))
     }
 }
 

@@ -19,8 +19,8 @@ use futures::{
     future::{BoxFuture, MaybeDone, maybe_done},
 };
 use http::{Request, StatusCode, header};
-use ringside_runtime::client;
 use ringside_ring::ResourceVersion;
+use ringside_runtime::client;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::departed::{Looks, Unknown};

@@ -14,10 +14,13 @@ use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tracing::field::display;
 
+use http_body_util::BodyExt;
+
 use super::{
     super::OwnRequests,
     End, LIST_AGAIN,
     arrive::{Arrivals, Piece},
+    body::TappedBody,
     lasts::Lasts,
     leave::{Again, Leave, Step},
     missed::Asks,
@@ -76,13 +79,25 @@ pub struct Watched {
 /// A part of an event is not for the client any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the watch ended in the middle of an event")]
-pub struct HalfAnEvent;
+pub(super) struct HalfAnEvent;
 
 /// Events about what the client missed.
 struct Telling {
     events: BoxStream<'static, Option<Deleted>>,
     form: Form,
     missed: Missed,
+}
+
+/// What waited for its children.
+pub(super) enum Held {
+    /// It was nothing, or is none of the client's.
+    Nothing,
+    /// It is the client's now.
+    Piece(Bytes),
+    /// It was dropped, as the Lease is lost: what left may have been among it.
+    Dropped,
+    /// The same, and its client has half an event.
+    Half,
 }
 
 /// How a watch goes on whose last answer has ended.
@@ -216,7 +231,7 @@ impl Watched {
     }
 
     /// The next that has to be written before anything else; ready with none when that was all.
-    pub fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    pub(super) fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         self.review(context);
         let Some(telling) = &mut self.telling else { return Poll::Ready(None) };
         match task::ready!(telling.events.poll_next_unpin(context)) {
@@ -239,7 +254,7 @@ impl Watched {
     }
 
     /// Ready when the watch has to end, with what to tell the client before, if it can be told something here.
-    pub fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    pub(super) fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         self.review(context);
         let at_border = self.at_border();
         if self.lasts.as_mut().is_some_and(|lasts| lasts.lacks_rest(at_border, context)) {
@@ -261,7 +276,7 @@ impl Watched {
             End::Unplaced => LIST_ANEW,
             // What was withheld the next proxy does not know of. Where no object moves the client goes on from where it is.
             End::Regained | End::Closing if self.is_parted() && self.is_of_ring => LIST_AFTER_THE_GAP,
-            End::Regained | End::Closing => return Poll::Ready(self.close()),
+            End::Regained | End::Closing => return Poll::Ready(self.frames.close()),
             End::NotUnderstood => return Poll::Ready(None),
         };
         Poll::Ready(self.expired(message))
@@ -276,9 +291,14 @@ impl Watched {
         self.leave.as_mut().is_some_and(|leave| may_go_on && leave.goes_on(from, how, until))
     }
 
-    /// What a client has to be told whose watch ends without the Lease, if that can be said here.
-    pub fn list_after_the_gap(&mut self) -> Option<Bytes> {
-        if self.is_parted() { self.expired(LIST_AFTER_THE_GAP) } else { None }
+    /// What its client has to be told when nothing more comes, if that can be said here.
+    pub(super) fn last_word(&mut self) -> Option<Bytes> {
+        if self.is_parted() { self.expired(LIST_AFTER_THE_GAP) } else { self.frames.close() }
+    }
+
+    /// What comes, as the client gets it.
+    pub(in crate::stages) fn tap(self, body: Body) -> Body {
+        TappedBody::new(body, self).boxed_unsync()
     }
 
     fn expired(&mut self, message: &str) -> Option<Bytes> {
@@ -310,18 +330,13 @@ impl Watched {
     }
 
     /// Whether what the client has is a number of whole events.
-    pub fn at_border(&self) -> bool {
+    pub(super) fn at_border(&self) -> bool {
         self.frames.at_border() || self.withholds()
     }
 
     /// Whether the client has nothing of the event under way.
     fn withholds(&self) -> bool {
         self.sieve.as_ref().is_some_and(|it| it.withholds()) || self.marker.as_ref().is_some_and(|it| it.withholds())
-    }
-
-    /// What ends a WebSocket in order whose other end is gone, if it can be said here and was not said yet.
-    pub fn close(&self) -> Option<Bytes> {
-        self.frames.close()
     }
 
     /// The API server has answered. What the client missed before is the first that it is told; where nobody knows what that
@@ -342,7 +357,7 @@ impl Watched {
     }
 
     /// Looks at a piece that passes; returns what of it the client gets now. The rest waits, or is none of the client's.
-    pub fn take(&mut self, piece: Bytes) -> Bytes {
+    pub(super) fn take(&mut self, piece: Bytes) -> Bytes {
         if self.arrivals.is_none() {
             return self.pass(piece);
         }
@@ -360,34 +375,28 @@ impl Watched {
         }
     }
 
-    /// What waited and is the client's now; ready with none when nothing waits.
-    ///
-    /// # Errors
-    /// When the Lease was lost meanwhile, and the client has half an event, or would get half of one.
-    pub fn poll_arrived(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, HalfAnEvent>> {
+    /// What waited, when it is the client's.
+    pub(super) fn poll_arrived(&mut self, context: &mut Context<'_>) -> Poll<Held> {
         if self.arrivals.as_ref().is_none_or(|arrivals| arrivals.is_empty()) {
-            return Poll::Ready(Ok(None));
+            return Poll::Ready(Held::Nothing);
         }
         self.review(context);
         let is_parted = self.is_parted();
-        let Some(arrivals) = &mut self.arrivals else { return Poll::Ready(Ok(None)) };
+        let Some(arrivals) = &mut self.arrivals else { return Poll::Ready(Held::Nothing) };
         let Some(view) = self.view.as_ref().filter(|_| !is_parted) else {
-            // By what it says a controller may begin with an object that another shard has by then. Its client lists again. The
-            // rest of an event whose beginning is dropped would be no event.
-            let is_whole = arrivals.drop_all() && self.frames.at_border();
-            return Poll::Ready(if is_whole { Ok(None) } else { Err(HalfAnEvent) });
+            // By what it says a controller may begin with an object that another shard has by then. Its client lists again.
+            if !arrivals.drop_all() {
+                return Poll::Ready(Held::Half);
+            }
+            // The rest of an event whose beginning is dropped would be no event.
+            self.frames = self.frames.anew();
+            return Poll::Ready(if self.is_silent() { Held::Nothing } else { Held::Dropped });
         };
         let piece = task::ready!(arrivals.poll_next(view, context));
-        Poll::Ready(Ok(piece.map(|piece| {
+        Poll::Ready(piece.map_or(Held::Nothing, |piece| {
             self.pending = self.pending.take().max(piece.proves);
-            piece.bytes
-        })))
-    }
-
-    /// Whether the next piece may be read: its client was told what it missed, and there is room where something waits.
-    pub fn may_read_on(&self) -> bool {
-        let has_room = |arrivals: &Arrivals| arrivals.is_empty() || arrivals.may_read_on();
-        self.telling.is_none() && self.arrivals.as_deref().is_none_or(has_room)
+            Held::Piece(piece.bytes)
+        }))
     }
 
     /// What waits, of one whose objects have children.
@@ -437,7 +446,7 @@ impl Watched {
     }
 
     /// The client's connection took what passed.
-    pub fn delivered(&mut self) {
+    pub(super) fn delivered(&mut self) {
         let Some(view) = &self.view else { return };
         // Where the end of the initial events was withheld, what leaves behind it does not place a watch.
         let is_placed = !self.is_torn && (!self.is_parted() || view.position().is_some());

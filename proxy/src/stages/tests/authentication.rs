@@ -14,6 +14,7 @@ use crate::{
     stages::{
         Next as _,
         authenticate::{Accounts, Authenticate, Foreign},
+        context::IncomingRequest,
     },
     status::Refusal,
 };
@@ -170,10 +171,10 @@ async fn another_accounts_token_is_refused_where_an_option_says_so() {
     let foreign = Foreign::new(ForeignTokens::Refuse, Accounts::new(unasked, budget), metrics.clone());
     let next = |_: Request<Body>| std::future::ready(Ok::<_, Refusal>(ok()));
     let stage = Authenticate::new(next, token, gaps, views, foreign);
-    let refused = stage.call(as_tenant("GET", "/version", "")).await;
+    let refused = stage.call(IncomingRequest::of(as_tenant("GET", "/version", ""), Budget::default()).unwrap()).await;
     assert!(matches!(refused, Err(Refusal::Unauthorized)));
     assert_eq!(metrics.were_foreign("refused"), 1);
-    assert!(stage.call(ask("GET", "/version")).await.is_ok());
+    assert!(stage.call(IncomingRequest::of(ask("GET", "/version"), Budget::default()).unwrap()).await.is_ok());
 }
 
 /// Whether the connection of a request is kept, whoever else comes.

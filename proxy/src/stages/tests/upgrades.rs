@@ -164,7 +164,7 @@ async fn an_object_that_was_assigned_waits_for_the_watch_of_its_children() {
 #[tokio::test(start_paused = true)]
 async fn what_waits_when_the_lease_is_lost_is_not_shown() {
     let whole = assigned();
-    for (waits, is_whole) in [(&whole[..], true), (&whole[..40], false)] {
+    for waits in [&whole[..], &whole[..40]] {
         let (lab, _children) = family();
         let (client, mut server) = joined(&lab.shared).await;
         server.write_all(&[&whole, waits].concat()).await.unwrap();
@@ -175,7 +175,7 @@ async fn what_waits_when_the_lease_is_lost_is_not_shown() {
         let told = rest(client).await;
         let told = String::from_utf8_lossy(&told);
         assert!(!told.contains("ADDED"), "{told}");
-        assert_eq!(told.contains("410"), is_whole, "its client lists again, or its watch breaks off: {told}");
+        assert!(told.contains("410"), "its client lists again: {told}");
     }
 }
 

@@ -38,38 +38,28 @@ impl Borders {
         matches!(self.0, State::Closed)
     }
 
-    /// Takes bytes up to the end of the frame that they belong to, and returns how many.
-    pub(crate) fn advance(&mut self, bytes: &[u8]) -> usize {
-        let mut taken = 0;
-        while let [first, ..] = &bytes[taken..] {
+    /// Takes what was sent next.
+    pub(crate) fn pass(&mut self, mut bytes: &[u8]) {
+        while let [first, rest @ ..] = bytes {
             match &mut self.0 {
                 State::Header(header, known) => {
                     header[*known] = *first;
                     *known += 1;
-                    taken += 1;
+                    bytes = rest;
                     if let Some(left) = length(&header[..*known]) {
                         self.0 = State::Payload { left, close: header[0] & 0x0f == CLOSE };
                     }
                 }
                 State::Payload { left, .. } => {
-                    let take = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len() - taken);
-                    *left -= take as u64;
-                    taken += take;
+                    let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
+                    *left -= taken as u64;
+                    bytes = &bytes[taken..];
                 }
-                State::Closed => return bytes.len(),
+                State::Closed => return,
             }
             if let State::Payload { left: 0, close } = self.0 {
                 self.0 = if close { State::Closed } else { BORDER };
-                break;
             }
-        }
-        taken
-    }
-
-    /// Takes all of the bytes, however many frames they are.
-    pub(crate) fn pass(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            bytes = &bytes[self.advance(bytes)..];
         }
     }
 }

@@ -19,12 +19,14 @@ struct Family {
     lab: Lab,
     roots: (Events, Body),
     children: (Events, Body),
+    /// For a watch that is asked for once more.
+    again: Events,
 }
 
 impl Family {
     /// The API server answers what is asked about children after so long.
     async fn watching(knows_after: Duration) -> Self {
-        let ([children, roots], respond) = streams();
+        let ([children, roots, again], respond) = streams();
         let lab = Lab::new(move |seen| {
             if seen.uri.path().ends_with("/namespaces/default/parts") {
                 let mut answer = json(full("{\"items\":[]}"));
@@ -43,7 +45,7 @@ impl Family {
         lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(policy)));
         let children = (children, lab.get(CHILDREN).await.into_body());
         let roots = (roots, lab.get(ROOTS).await.into_body());
-        let mut family = Self { lab, roots, children };
+        let mut family = Self { lab, roots, children, again };
         assert_eq!((family.root(), family.child()), (None, None));
         family
     }
@@ -147,24 +149,37 @@ async fn nothing_waits_for_longer_than_three_seconds() {
     assert_eq!(family.lab.shared.metrics.have_arrived("too_late"), 1);
 }
 
+/// What left may be among what waits, or come while the watch is asked for again.
 #[tokio::test(start_paused = true)]
-async fn what_waits_when_the_lease_is_lost_is_not_shown() {
-    let (first, second) = ASSIGNED.split_at(40);
-    for (shown, held, then) in [
-        (None, vec![ASSIGNED], None),
-        (Some(first), vec![second], Some("an error")),
-        // Nor is the rest of what began to wait.
-        (None, vec![ASSIGNED, first], Some("an error")),
-    ] {
+async fn what_waits_when_the_lease_is_lost_is_asked_for_again_and_what_left_is_told() {
+    let half = ASSIGNED.split_at(40).0;
+    for held in [&[ASSIGNED][..], &[ASSIGNED, DELETED], &[ASSIGNED, half]] {
         let mut family = Family::watching(10 * MOMENT).await;
-        for piece in shown.into_iter().chain(held) {
+        for piece in held {
             family.roots.0.unbounded_send(piece).unwrap();
-            assert_eq!(family.root().as_deref(), shown.filter(|shown| *shown == piece));
+            assert_eq!(family.root(), None);
         }
-        assert_eq!(family.root(), None);
         family.lab.shared.gate.close();
-        assert_eq!(family.root_within(20 * MOMENT).await.as_deref(), then);
+        for event in [ASSIGNED, DELETED] {
+            family.again.unbounded_send(event).unwrap();
+        }
+        assert_eq!(family.root_within(20 * MOMENT).await.as_deref(), Some(DELETED), "{held:?}");
+        let asked = family.lab.last();
+        assert!(asked.uri.query().unwrap().contains("resourceVersion=5"), "from what its client has: {}", asked.uri);
+        assert!(family.roots.0.is_closed());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_with_half_of_what_waits_when_the_lease_is_lost_is_broken_off() {
+    let (first, second) = ASSIGNED.split_at(40);
+    let mut family = Family::watching(10 * MOMENT).await;
+    family.roots.0.unbounded_send(first).unwrap();
+    assert_eq!(family.root().as_deref(), Some(first));
+    family.roots.0.unbounded_send(second).unwrap();
+    assert_eq!(family.root(), None);
+    family.lab.shared.gate.close();
+    assert_eq!(family.root_within(20 * MOMENT).await.as_deref(), Some("an error"));
 }
 
 #[tokio::test(start_paused = true)]
