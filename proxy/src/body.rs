@@ -12,23 +12,10 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
-use http_body_util::{BodyExt, Empty, Full, StreamBody, combinators::UnsyncBoxBody};
+use http_body_util::{BodyExt, Full, StreamBody};
 use tokio::time::{Sleep, sleep};
 
-/// Any error on the way of a body; nobody but the log looks inside.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// A [`BoxError`] with a name: without it, `dyn` in the type of every request keeps the compiler from proving
-/// that the stages' futures are `Send`.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct BodyError(#[source] pub(crate) BoxError);
-
-impl From<BoxError> for BodyError {
-    fn from(error: BoxError) -> Self {
-        Self(error)
-    }
-}
+pub use ringside_runtime::client::{Body, BodyError, BoxError};
 
 /// How long a client may send no byte of a body that has not ended.
 pub const BODY_SILENCE: Duration = Duration::from_secs(30);
@@ -38,9 +25,6 @@ pub const BODY_SILENCE: Duration = Duration::from_secs(30);
 #[error("no byte of the request's body came for {silence:?}", silence = BODY_SILENCE)]
 pub struct BodyStalled;
 
-/// A request's or response's body, whatever it is made of.
-pub type Body = UnsyncBoxBody<Bytes, BodyError>;
-
 /// A body of these bytes.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
@@ -48,7 +32,7 @@ pub fn full(bytes: impl Into<Bytes>) -> Body {
 
 /// A body of no bytes.
 pub fn empty() -> Body {
-    Empty::new().map_err(|never| match never {}).boxed_unsync()
+    Body::default()
 }
 
 /// The body of somebody else as ours.

@@ -7,7 +7,7 @@ use http::{Request, Response};
 use ringside_runtime::client::{ApiServer, ConnectError, Transport};
 use tower::Service;
 
-use crate::body::{Body, boxed, empty};
+use crate::body::{Body, boxed};
 
 pub mod headers;
 
@@ -15,7 +15,7 @@ pub use ringside_runtime::client::NoAnswer as UpstreamError;
 
 /// The API server.
 #[derive(Clone)]
-pub struct Upstream(Transport<Body>);
+pub struct Upstream(Transport);
 
 impl Upstream {
     /// Connections are made when they are needed.
@@ -23,7 +23,7 @@ impl Upstream {
     /// # Errors
     /// When the credentials can't be used.
     pub fn new(server: &ApiServer) -> Result<Self, ConnectError> {
-        Ok(Self(server.transport(empty)?))
+        Ok(Self(server.transport()?))
     }
 }
 

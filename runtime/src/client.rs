@@ -28,7 +28,7 @@ pub use crate::no_answer::{BoxError, NoAnswer};
 pub use api_server::ApiServer;
 pub use pauses::Pause;
 pub use place::{Connection, CutOff, Held};
-pub use transport::{Short, Transport, Watch};
+pub use transport::{Body, BodyError, Short, Transport, Watch};
 
 /// How many bytes of a [`Watch`] come over HTTP/2 while its answer is not read.
 pub const WATCH_WINDOW: u32 = 64 << 10;

@@ -9,11 +9,10 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use futures::{FutureExt, future::join_all};
 use http::{Method, Request, Response, StatusCode, Version};
-use http_body_util::{BodyExt, Full};
-use ringside_runtime::client::{ApiServer, Connection, Held, NoAnswer, Short, Transport};
+use http_body_util::BodyExt;
+use ringside_runtime::client::{ApiServer, Body, Connection, Held, NoAnswer, Short, Transport as Client};
 use tokio::time::timeout;
 use tower::ServiceExt;
 
@@ -37,16 +36,14 @@ const SHORT_READ: Duration = Duration::from_secs(5);
 /// The least that RFC 9113 asks of a server.
 const USUAL: Settings = Settings { http2: true, streams: 100 };
 
-type Client = Transport<Full<Bytes>>;
-
 fn client(server: &Server) -> Client {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = server.write_kubeconfig(folder.path());
-    ApiServer::find(Some(&kubeconfig), "test").unwrap().transport(Full::default).unwrap()
+    ApiServer::find(Some(&kubeconfig), "test").unwrap().transport().unwrap()
 }
 
 async fn send(client: &Client, method: Method, path: &str) -> Result<Response<Held>, NoAnswer> {
-    let request = Request::builder().method(method).uri(path).body(Full::default()).unwrap();
+    let request = Request::builder().method(method).uri(path).body(Body::default()).unwrap();
     timeout(DEADLINE, client.clone().oneshot(request)).await.expect("no answer in time")
 }
 
@@ -90,7 +87,7 @@ async fn a_request_goes_by_the_connection_that_it_names_as_long_as_there_is_that
     assert_ne!(wanted, connection(&first[0]));
     drop(first);
     let by = async |connection: &Connection| {
-        let mut request = Request::get("/").body(Full::default()).unwrap();
+        let mut request = Request::get("/").body(Body::default()).unwrap();
         request.extensions_mut().insert(connection.clone());
         timeout(DEADLINE, client.clone().oneshot(request)).await.expect("no answer in time").unwrap()
     };
@@ -140,7 +137,7 @@ async fn few_short_reads_at_a_time_go_by_http_1_and_the_others_by_http_2() {
     .await;
     let client = client(&server);
     let read = async |path: &str| {
-        let mut request = Request::get(path).body(Full::default()).unwrap();
+        let mut request = Request::get(path).body(Body::default()).unwrap();
         request.extensions_mut().insert(Short);
         let answer = timeout(DEADLINE, client.clone().oneshot(request)).await.expect("no answer in time").unwrap();
         (answer.version(), answer.into_body().collect().await.unwrap()).0
@@ -173,7 +170,7 @@ async fn a_short_read_that_is_not_answered_by_http_1_goes_by_http_2() {
     .await;
     let client = client(&server);
     let reads = tokio::spawn(async move {
-        let mut request = Request::get("/").body(Full::default()).unwrap();
+        let mut request = Request::get("/").body(Body::default()).unwrap();
         request.extensions_mut().insert(Short);
         client.oneshot(request).await.unwrap().version()
     });
@@ -230,7 +227,7 @@ async fn whoever_waits_for_an_answer_of_a_server_without_http_2_that_hangs_is_to
     hangs.store(true, Ordering::SeqCst);
     for method in [Method::GET, Method::POST] {
         let before = server.requests();
-        let request = Request::builder().method(&method).uri("/").body(Full::default()).unwrap();
+        let request = Request::builder().method(&method).uri("/").body(Body::default()).unwrap();
         let asked = tokio::spawn(client.clone().oneshot(request));
         while server.requests() == before {
             tokio::task::yield_now().await;
@@ -279,7 +276,7 @@ async fn a_server_that_is_not_there_is_known_to_have_got_nothing() {
     let (before, after) = text.split_once("https://127.0.0.1:").unwrap();
     let rest = after.trim_start_matches(|it: char| it.is_ascii_digit());
     std::fs::write(&kubeconfig, format!("{before}https://{gone}{rest}")).unwrap();
-    let client = ApiServer::find(Some(&kubeconfig), "test").unwrap().transport(Full::default).unwrap();
+    let client = ApiServer::find(Some(&kubeconfig), "test").unwrap().transport().unwrap();
     let error = send(&client, Method::POST, "/").await.unwrap_err();
     assert!(matches!(error, NoAnswer::Unreachable(_)), "{error}");
     assert!(error.to_string().contains("efused"), "{error}");

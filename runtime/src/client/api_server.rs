@@ -8,21 +8,18 @@
 use std::{convert::Infallible, path::Path, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
 use http::{HeaderValue, Request, StatusCode};
-use http_body::Body;
-use http_body_util::Empty;
 use rustls::ClientConfig;
 use tokio::time::{sleep, timeout};
 
 use super::{
-    BoxError, ConnectError, Transport,
+    Body, BoxError, ConnectError, Transport,
     access::Access,
     addresses::Addresses,
     connector::{Connector, Offer},
     handshake::Pings,
     source::Source,
-    transport::{Generation, Settings},
+    transport::Generation,
 };
 use crate::shutdown::Shutdown;
 
@@ -64,16 +61,12 @@ impl ApiServer {
         self.access().config.default_namespace.clone()
     }
 
-    /// A set of connections of its own; `empty` makes the body of a request that is repeated.
+    /// A set of connections of its own.
     ///
     /// # Errors
     /// When the credentials can't be used.
-    pub fn transport<B>(&self, empty: fn() -> B) -> Result<Transport<B>, ConnectError>
-    where
-        B: Body<Data = Bytes> + Send + Unpin + 'static,
-        B::Error: Into<BoxError>,
-    {
-        Transport::new(self.clone(), Settings { pings: Pings::default(), empty })
+    pub fn transport(&self) -> Result<Transport, ConnectError> {
+        Transport::new(self.clone(), Pings::default())
     }
 
     /// Takes up what the files say whenever they have changed, until the shutdown.
@@ -117,9 +110,8 @@ impl ApiServer {
     /// would prove nothing about them: it asks for client certificates, and lets all of them pass.
     async fn try_out(&self, access: Arc<Access>) -> Result<(), ConnectError> {
         let refused = |error: BoxError| ConnectError::Refused(error);
-        let settings = Settings { pings: Pings::default(), empty: Empty::<Bytes>::new };
-        let question = Request::get("/version").body(Empty::new()).map_err(|error| refused(error.into()))?;
-        let answer = timeout(ANSWER, Generation::new(self, access, settings)?.send(question)).await;
+        let question = Request::get("/version").body(Body::default()).map_err(|error| refused(error.into()))?;
+        let answer = timeout(ANSWER, Generation::new(self, access, Pings::default())?.send(question)).await;
         let answer = answer.map_err(|elapsed| refused(elapsed.into()))?.map_err(|error| refused(error.into()))?;
         if answer.status() == StatusCode::UNAUTHORIZED { Err(ConnectError::Unauthorized) } else { Ok(()) }
     }

@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body::Body;
 use hyper::client::conn::http2::{Builder, Connection, SendRequest};
 use hyper_util::{client::legacy::connect::Connection as _, rt::TokioTimer};
 use tokio::time::sleep;
 
-use super::{BoxError, connector::Stream, http2::PLACES};
+use super::{Body, BoxError, connector::Stream, http2::PLACES};
 use crate::contained::Contained;
 
 /// What each stream of a connection may buffer while its answer is not read. A connection has one value for all.
@@ -52,25 +50,17 @@ impl Default for Pings {
 }
 
 /// Sends and receives for the requests of a connection.
-pub(super) type Driver<B> = Connection<Stream, B, Contained>;
+pub(super) type Driver = Connection<Stream, Body, Contained>;
 
 /// What a new connection is.
-pub(super) enum Greeted<B>
-where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<BoxError>,
-{
-    Http2(SendRequest<B>, Driver<B>),
+pub(super) enum Greeted {
+    Http2(SendRequest<Body>, Driver),
     /// The server chose HTTP/1.1.
     Http1,
 }
 
 /// Exchanges settings with the server. It takes as long as the server does.
-pub(super) async fn greet<B>(stream: Stream, pings: Pings, window: StreamWindow) -> Result<Greeted<B>, BoxError>
-where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<BoxError>,
-{
+pub(super) async fn greet(stream: Stream, pings: Pings, window: StreamWindow) -> Result<Greeted, BoxError> {
     if !stream.connected().is_negotiated_h2() {
         return Ok(Greeted::Http1);
     }

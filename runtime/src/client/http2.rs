@@ -19,16 +19,14 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use futures::FutureExt;
 use http::{Request, Response};
-use http_body::Body;
 use hyper::client::conn::http2::SendRequest;
 use parking_lot::Mutex;
 use tokio::{sync::watch, time::sleep};
 
 use super::{
-    BoxError, Connection, Held, NoAnswer,
+    Body, BoxError, Connection, Held, NoAnswer,
     connector::Connector,
     handshake::{Driver, Greeted, Pings, StreamWindow, greet},
     place::{Place, Usage},
@@ -47,69 +45,49 @@ pub(super) const ATTEMPTS: usize = 3;
 
 /// Why there is no answer here.
 #[derive(Debug)]
-pub(super) enum Unanswered<B> {
+pub(super) enum Unanswered {
     /// The server has no HTTP/2; the request was not sent.
-    NotSpoken(Request<B>),
+    NotSpoken(Request<Body>),
     /// There was an attempt.
     NoAnswer(NoAnswer),
 }
 
-impl<B> From<NoAnswer> for Unanswered<B> {
+impl From<NoAnswer> for Unanswered {
     fn from(error: NoAnswer) -> Self {
         Self::NoAnswer(error)
     }
 }
 
 /// The connections.
-pub(super) struct Http2<B>(Arc<Inner<B>>);
+pub(super) struct Http2(Arc<Inner>);
 
-impl<B> Clone for Http2<B> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-struct Inner<B> {
+struct Inner {
     connector: Connector,
     pings: Pings,
     window: StreamWindow,
     /// How many requests the server allows on a connection, as it said last.
     allowed: AtomicUsize,
-    lanes: Mutex<Vec<Lane<B>>>,
+    lanes: Mutex<Vec<Lane>>,
 }
 
 /// A connection, or one that is being made.
-struct Lane<B> {
+#[derive(Clone)]
+struct Lane {
     usage: Arc<Usage>,
     /// Its making goes on by itself: nobody who stops waiting keeps others from it. None until it has ended.
-    opened: watch::Receiver<Option<Opened<B>>>,
+    opened: watch::Receiver<Option<Opened>>,
 }
 
-impl<B> Clone for Lane<B> {
-    fn clone(&self) -> Self {
-        Self { usage: self.usage.clone(), opened: self.opened.clone() }
-    }
-}
-
-enum Opened<B> {
-    Http2(SendRequest<B>),
+#[derive(Clone)]
+enum Opened {
+    Http2(SendRequest<Body>),
     /// The server chose HTTP/1.1.
     Http1,
     /// For all who waited.
     Failed(Arc<str>),
 }
 
-impl<B> Clone for Opened<B> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Http2(sender) => Self::Http2(sender.clone()),
-            Self::Http1 => Self::Http1,
-            Self::Failed(text) => Self::Failed(text.clone()),
-        }
-    }
-}
-
-impl<B> Lane<B> {
+impl Lane {
     /// Whether a request may be sent on it: open and lately used, or being opened.
     fn is_live(&self) -> bool {
         match &*self.opened.borrow() {
@@ -121,7 +99,7 @@ impl<B> Lane<B> {
         }
     }
 
-    async fn opened(&mut self) -> Opened<B> {
+    async fn opened(&mut self) -> Opened {
         match self.opened.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(opened)) => opened.clone(),
             _ => Opened::Failed("the connection was not made".into()),
@@ -129,18 +107,14 @@ impl<B> Lane<B> {
     }
 }
 
-impl<B> Http2<B>
-where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<BoxError>,
-{
+impl Http2 {
     pub(super) fn new(connector: Connector, pings: Pings, window: StreamWindow) -> Self {
         let allowed = AtomicUsize::new(PLACES);
         Self(Arc::new(Inner { connector, pings, window, allowed, lanes: Mutex::default() }))
     }
 
     /// Sends a request on a connection with room.
-    pub(super) async fn send(&self, mut request: Request<B>) -> Result<Response<Held>, Unanswered<B>> {
+    pub(super) async fn send(&self, mut request: Request<Body>) -> Result<Response<Held>, Unanswered> {
         let mut reason = "the API server allows too few requests on its connections".into();
         let mut wanted = request.extensions_mut().remove();
         for _ in 0..ATTEMPTS {
@@ -176,7 +150,7 @@ where
     }
 
     /// A place on this connection, or on the first with room, so that connections that are not needed any more run empty.
-    fn place(&self, wanted: Option<&Connection>) -> (Lane<B>, Place) {
+    fn place(&self, wanted: Option<&Connection>) -> (Lane, Place) {
         let mut lanes = self.0.lanes.lock();
         lanes.retain(Lane::is_live);
         let wanted = lanes.iter().find(|lane| wanted.is_some_and(|wanted| wanted.is_of(&lane.usage)));
@@ -192,13 +166,9 @@ where
     }
 }
 
-impl<B> Inner<B>
-where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<BoxError>,
-{
+impl Inner {
     /// Opens a connection and runs it.
-    fn open(self: &Arc<Self>, usage: Arc<Usage>) -> Lane<B> {
+    fn open(self: &Arc<Self>, usage: Arc<Usage>) -> Lane {
         let (tell, opened) = watch::channel(None);
         let lane = Lane { usage: usage.clone(), opened };
         let (connector, pings, window, inner) = (self.connector.clone(), self.pings, self.window, Arc::downgrade(self));
@@ -225,16 +195,14 @@ where
         }));
         lane
     }
-}
 
-impl<B> Inner<B> {
     /// Lets go of connections that are of no use any more; they end when nobody holds them.
     fn sweep(&self) {
         self.lanes.lock().retain(Lane::is_live);
     }
 }
 
-fn allow<B>(inner: &Weak<Inner<B>>, usage: &Usage, streams: usize) {
+fn allow(inner: &Weak<Inner>, usage: &Usage, streams: usize) {
     usage.allow(streams);
     if let Some(inner) = inner.upgrade() {
         inner.allowed.store(streams, Ordering::Relaxed);
@@ -243,11 +211,7 @@ fn allow<B>(inner: &Weak<Inner<B>>, usage: &Usage, streams: usize) {
 
 /// Sends what is asked of a connection for as long as it takes requests, or until nobody wants to send any. Answers that
 /// are under way then come to their end without this.
-async fn drive<B>(mut driver: Driver<B>, usage: Arc<Usage>, inner: Weak<Inner<B>>)
-where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<BoxError>,
-{
+async fn drive(mut driver: Driver, usage: Arc<Usage>, inner: Weak<Inner>) {
     let mut allowed = driver.current_max_send_streams();
     let mut ended = poll_fn(|context| {
         let ended = driver.poll_unpin(context);
@@ -291,15 +255,13 @@ fn text(error: &hyper::Error) -> BoxError {
 
 #[cfg(test)]
 mod tests {
-    use http_body_util::Full;
-
     use super::*;
 
     #[test]
     fn a_connection_of_which_nothing_more_will_be_heard_is_not_waited_for() {
         let (tell, opened) = watch::channel(None);
         let (usage, _place) = Usage::with_place(1);
-        let lane = Lane::<Full<Bytes>> { usage, opened };
+        let lane = Lane { usage, opened };
         assert!(lane.is_live());
         drop(tell);
         assert!(!lane.is_live());

@@ -6,16 +6,15 @@ use http::{HeaderValue, Request, Response, header::USER_AGENT};
 use http_body_util::BodyExt as _;
 use kube::{
     Client,
-    client::{Body, retry::RetryPolicy},
+    client::{Body as KubeBody, retry::RetryPolicy},
 };
 use tower::{ServiceBuilder, retry::RetryLayer, timeout::TimeoutLayer};
 use tower_http::timeout::{ResponseBodyTimeoutLayer, TimeoutBody, TimeoutError};
 
 use super::{
-    ApiServer, BoxError, ConnectError, Held, Transport,
+    ApiServer, Body, BodyError, BoxError, ConnectError, Held, Transport,
     handshake::Pings,
     pauses::{Pause, Telling},
-    transport::Settings,
 };
 
 /// How often a request is sent again that the API server had no time for.
@@ -69,7 +68,7 @@ impl ApiServer {
             .map_response(|answer: Response<TimeoutBody<Held>>| answer.map(|body| body.map_err(cut_off)))
             .layer(ResponseBodyTimeoutLayer::new(silence))
             .layer(TimeoutLayer::new(silence))
-            .service(self.transport_with(Pings::default())?);
+            .service(self.transport()?);
         Ok(Client::new(bounded, self.default_namespace()))
     }
 
@@ -78,12 +77,8 @@ impl ApiServer {
             .layer(retry())
             .map_request(signed(self.agent()))
             .map_err(BoxError::from)
-            .service(self.transport_with(pings)?);
+            .service(Transport::new(self.clone(), pings)?);
         Ok(Client::new(whole, self.default_namespace()))
-    }
-
-    fn transport_with(&self, pings: Pings) -> Result<Transport<Body>, ConnectError> {
-        Transport::new(self.clone(), Settings { pings, empty: Body::empty })
     }
 }
 
@@ -96,10 +91,10 @@ fn cut_off(error: BoxError) -> BoxError {
 }
 
 /// Says in each request who asks.
-fn signed(agent: HeaderValue) -> impl Fn(Request<Body>) -> Request<Body> + Clone + Send + Sync + 'static {
+fn signed(agent: HeaderValue) -> impl Fn(Request<KubeBody>) -> Request<Body> + Clone + Send + Sync + 'static {
     move |mut request| {
         request.headers_mut().insert(USER_AGENT, agent.clone());
-        request
+        request.map(|body| body.map_err(|error| BodyError(error.into())).boxed_unsync())
     }
 }
 

@@ -18,7 +18,8 @@ use std::{
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, Uri, header, uri::Scheme};
-use http_body::Body;
+use http_body::Body as _;
+use http_body_util::combinators::UnsyncBoxBody;
 use hyper_util::{
     client::legacy::{
         self, Client,
@@ -66,59 +67,50 @@ pub struct Watch;
 #[derive(Clone, Copy, Debug)]
 pub struct Short;
 
+/// A [`BoxError`] with a name: without it, `dyn` in the type of every request keeps the compiler from proving that the futures
+/// around it are `Send`.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct BodyError(#[source] pub BoxError);
+
+impl From<BoxError> for BodyError {
+    fn from(error: BoxError) -> Self {
+        Self(error)
+    }
+}
+
+/// A request's body, whatever it is made of. The default has no bytes.
+pub type Body = UnsyncBoxBody<Bytes, BodyError>;
+
 /// See the module; clones share the connections.
-pub struct Transport<B> {
+#[derive(Clone)]
+pub struct Transport {
     server: ApiServer,
-    settings: Settings<B>,
-    generation: Arc<Mutex<Generation<B>>>,
+    pings: Pings,
+    generation: Arc<Mutex<Generation>>,
 }
-
-impl<B> Clone for Transport<B> {
-    fn clone(&self) -> Self {
-        Self { server: self.server.clone(), settings: self.settings, generation: self.generation.clone() }
-    }
-}
-
-/// What is the same for all generations of connections.
-pub(super) struct Settings<B> {
-    pub(super) pings: Pings,
-    /// Makes the body of a request that is repeated.
-    pub(super) empty: fn() -> B,
-}
-
-impl<B> Clone for Settings<B> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<B> Copy for Settings<B> {}
 
 /// The connections made with one state of the files. Requests hold what they were sent on.
-pub(super) struct Generation<B> {
+pub(super) struct Generation {
     access: Arc<Access>,
-    stack: Stack<B>,
+    stack: Stack,
     /// For requests with credentials of their own.
-    anonymous: Stack<B>,
+    anonymous: Stack,
 }
 
-type Stack<B> = BoxCloneSyncService<Request<B>, Response<Held>, BoxError>;
+type Stack = BoxCloneSyncService<Request<Body>, Response<Held>, BoxError>;
 
-impl<B> Transport<B>
-where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<BoxError>,
-{
-    pub(super) fn new(server: ApiServer, settings: Settings<B>) -> Result<Self, ConnectError> {
-        let generation = Generation::new(&server, server.access(), settings)?;
-        Ok(Self { server, settings, generation: Arc::new(Mutex::new(generation)) })
+impl Transport {
+    pub(super) fn new(server: ApiServer, pings: Pings) -> Result<Self, ConnectError> {
+        let generation = Generation::new(&server, server.access(), pings)?;
+        Ok(Self { server, pings, generation: Arc::new(Mutex::new(generation)) })
     }
 
-    fn send(&self, request: Request<B>) -> BoxFuture<'static, Result<Response<Held>, NoAnswer>> {
+    fn send(&self, request: Request<Body>) -> BoxFuture<'static, Result<Response<Held>, NoAnswer>> {
         let access = self.server.access();
         let mut generation = self.generation.lock();
         if !Arc::ptr_eq(&generation.access, &access) {
-            match Generation::new(&self.server, access, self.settings) {
+            match Generation::new(&self.server, access, self.pings) {
                 Ok(new) => *generation = new,
                 // It was tried before it was taken up, so this passes: the old connections serve until then.
                 Err(error) => tracing::warn!(%error, "going on with the connections that there are"),
@@ -128,16 +120,12 @@ where
     }
 }
 
-impl<B> Generation<B>
-where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<BoxError>,
-{
-    pub(super) fn new(server: &ApiServer, access: Arc<Access>, settings: Settings<B>) -> Result<Self, ConnectError> {
+impl Generation {
+    pub(super) fn new(server: &ApiServer, access: Arc<Access>, pings: Pings) -> Result<Self, ConnectError> {
         let config = &access.config;
         let credentials = access.auth.as_ref().map(|auth| layer_fn(|inner| auth.layer(inner)));
-        let exchange = Arc::new(Exchange::new(server, (&access, &access.tls), settings)?);
-        let anonymous = Arc::new(Exchange::new(server, (&access, &access.anonymous_tls()?), settings)?);
+        let exchange = Arc::new(Exchange::new(server, (&access, &access.tls), pings)?);
+        let anonymous = Arc::new(Exchange::new(server, (&access, &access.anonymous_tls()?), pings)?);
         // kube's layers: its base path, its credentials (refreshed from files and commands), its extra headers.
         let stack = ServiceBuilder::new()
             .layer(config.base_uri_layer())
@@ -153,18 +141,14 @@ where
         Ok(Self { stack, anonymous, access })
     }
 
-    pub(super) fn send(&self, request: Request<B>) -> BoxFuture<'static, Result<Response<Held>, NoAnswer>> {
+    pub(super) fn send(&self, request: Request<Body>) -> BoxFuture<'static, Result<Response<Held>, NoAnswer>> {
         let brings_credentials = request.headers().contains_key(header::AUTHORIZATION);
         let stack = if brings_credentials { &self.anonymous } else { &self.stack }.clone();
         Box::pin(async move { stack.oneshot(request).await.map_err(ours) })
     }
 }
 
-impl<B> Service<Request<B>> for Transport<B>
-where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<BoxError>,
-{
+impl Service<Request<Body>> for Transport {
     type Response = Response<Held>;
     type Error = NoAnswer;
     type Future = BoxFuture<'static, Result<Response<Held>, NoAnswer>>;
@@ -174,7 +158,7 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
         self.send(request)
     }
 }
@@ -191,34 +175,25 @@ fn ours(error: BoxError) -> NoAnswer {
 }
 
 /// Sends requests that have all their headers.
-struct Exchange<B> {
-    http1: Client<Connector, B>,
+struct Exchange {
+    http1: Client<Connector, Body>,
     /// For upgrades, each by a new connection: one that was kept may lead to a server that is gone, and an upgrade is not sent again.
-    upgrades: Client<Connector, B>,
+    upgrades: Client<Connector, Body>,
     /// Those that answer by HTTP/1.1.
     servers: Arc<Servers>,
     /// None without TLS, where nothing is negotiated.
-    http2: Option<Http2<B>>,
+    http2: Option<Http2>,
     /// The same for watches.
-    watches: Option<Http2<B>>,
+    watches: Option<Http2>,
     /// When to ask a server for HTTP/2 that had none.
     ask_again: Mutex<Option<Instant>>,
     short_reads: Semaphore,
-    empty: fn() -> B,
 }
 
-impl<B> Exchange<B>
-where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<BoxError>,
-{
-    fn new(
-        server: &ApiServer,
-        (access, tls): (&Access, &ClientConfig),
-        settings: Settings<B>,
-    ) -> Result<Self, ConnectError> {
+impl Exchange {
+    fn new(server: &ApiServer, (access, tls): (&Access, &ClientConfig), pings: Pings) -> Result<Self, ConnectError> {
         let connector = server.connector(access, tls, Offer::Http1)?;
-        let servers = Arc::new(Servers::new(connector.clone(), &access.config.cluster_url, settings.pings));
+        let servers = Arc::new(Servers::new(connector.clone(), &access.config.cluster_url, pings));
         let http1 = |unused| {
             Client::builder(Contained)
                 .timer(TokioTimer::new())
@@ -235,36 +210,36 @@ where
         let (http1, upgrades) = (http1(UNUSED_CONNECTIONS), http1(0));
         let secured = access.config.cluster_url.scheme() != Some(&Scheme::HTTP);
         let http2 = secured.then(|| server.connector(access, tls, Offer::Both)).transpose()?;
-        let of = |window| http2.clone().map(|connector| Http2::new(connector, settings.pings, window));
+        let of = |window| http2.clone().map(|connector| Http2::new(connector, pings, window));
         let (answers, watches) = (of(StreamWindow::OF_ANSWERS), of(StreamWindow::OF_WATCHES));
         let (ask_again, short_reads) = (Mutex::default(), Semaphore::new(SHORT_READS));
-        Ok(Self { http1, upgrades, servers, http2: answers, watches, ask_again, short_reads, empty: settings.empty })
+        Ok(Self { http1, upgrades, servers, http2: answers, watches, ask_again, short_reads })
     }
 
-    async fn send(self: Arc<Self>, request: Request<B>) -> Result<Response<Held>, NoAnswer> {
+    async fn send(self: Arc<Self>, request: Request<Body>) -> Result<Response<Held>, NoAnswer> {
         let again = Again::of(&request);
         let (mut outcome, mut attempts) = (self.first(request, again.as_ref()).await, 1);
         while let (Err(error), Some(again)) = (&outcome, &again)
             && again.may_follow(error, attempts)
         {
             tracing::debug!(error = causes(error), "a request is sent again");
-            (outcome, attempts) = (self.attempt(again.request((self.empty)())).await, attempts + 1);
+            (outcome, attempts) = (self.attempt(again.request()).await, attempts + 1);
         }
         outcome
     }
 
     /// A short read goes by HTTP/1.1 where there is a place for it, and by HTTP/2 where it has no answer then.
-    async fn first(&self, request: Request<B>, again: Option<&Again>) -> Result<Response<Held>, NoAnswer> {
+    async fn first(&self, request: Request<Body>, again: Option<&Again>) -> Result<Response<Held>, NoAnswer> {
         let is_short = request.extensions().get::<Short>().is_some() && self.http2.is_some();
         let place = is_short.then(|| self.short_reads.try_acquire().ok()).flatten();
         let (Some(_place), Some(again)) = (place, again) else { return self.attempt(request).await };
         match timeout(SHORT_READ, self.attempt_http1(request)).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) | Err(_) => self.attempt(again.request((self.empty)())).await,
+            Ok(Err(_)) | Err(_) => self.attempt(again.request()).await,
         }
     }
 
-    async fn attempt(&self, request: Request<B>) -> Result<Response<Held>, NoAnswer> {
+    async fn attempt(&self, request: Request<Body>) -> Result<Response<Held>, NoAnswer> {
         let upgrade = request.headers().contains_key(header::UPGRADE);
         let http2 = if request.extensions().get::<Watch>().is_some() { &self.watches } else { &self.http2 };
         let Some(http2) = http2.as_ref().filter(|_| !upgrade && self.may_have_http2()) else {
@@ -280,7 +255,7 @@ where
         }
     }
 
-    async fn attempt_http1(&self, mut request: Request<B>) -> Result<Response<Held>, NoAnswer> {
+    async fn attempt_http1(&self, mut request: Request<Body>) -> Result<Response<Held>, NoAnswer> {
         let authorization = request.headers().get(header::AUTHORIZATION).cloned();
         let http1 = if request.headers().contains_key(header::UPGRADE) { &self.upgrades } else { &self.http1 };
         let connection = capture_connection(&mut request);
@@ -323,7 +298,7 @@ struct Again {
 }
 
 impl Again {
-    fn of<B: Body>(request: &Request<B>) -> Option<Self> {
+    fn of(request: &Request<Body>) -> Option<Self> {
         let whole = request.body().is_end_stream() && !request.headers().contains_key(header::UPGRADE);
         let (method, uri, headers) = (request.method(), request.uri(), request.headers());
         let watch = request.extensions().get().copied();
@@ -342,8 +317,8 @@ impl Again {
         }
     }
 
-    fn request<B>(&self, body: B) -> Request<B> {
-        let mut request = Request::new(body);
+    fn request(&self) -> Request<Body> {
+        let mut request = Request::new(Body::default());
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri.clone();
         *request.headers_mut() = self.headers.clone();
@@ -363,8 +338,6 @@ fn no_answer(error: &legacy::Error) -> NoAnswer {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use kube::client::Body;
-
     use super::*;
 
     /// Each request has one of these until its answer begins.
@@ -377,10 +350,9 @@ mod tests {
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": ""}}]}"#;
         std::fs::write(&path, kubeconfig).unwrap();
         let server = ApiServer::find(Some(&path), "test").unwrap();
-        let settings = Settings { pings: Pings::default(), empty: Body::empty };
         let access = server.access();
-        let exchange = Arc::new(Exchange::new(&server, (&access, &access.tls), settings).unwrap());
-        let size = size_of_val(&exchange.send(Request::new(Body::empty())));
+        let exchange = Arc::new(Exchange::new(&server, (&access, &access.tls), Pings::default()).unwrap());
+        let size = size_of_val(&exchange.send(Request::new(Body::default())));
         assert!(size <= 4 << 10, "{size} bytes");
     }
 }

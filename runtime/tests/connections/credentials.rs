@@ -7,15 +7,13 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use futures::FutureExt;
 use http::{Method, Request, StatusCode, header};
-use http_body_util::Full;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedKey, IsCa, KeyPair, generate_simple_self_signed};
 use ringside_runtime::{
-    client::{ApiServer, NoAnswer},
+    client::{ApiServer, Body, NoAnswer},
     shutdown::Shutdown,
 };
 use serde_json::{Value, json};
@@ -130,7 +128,7 @@ async fn credentials_that_the_server_does_not_accept_are_not_taken_up() {
     let folder = tempfile::tempdir().unwrap();
     let user = |token: &str| kubeconfig(&server, folder.path(), &json!({"token": token}));
     let api_server = ApiServer::find(Some(&user("first")), "test").unwrap();
-    let client: Client = api_server.transport(Full::<Bytes>::default).unwrap();
+    let client: Client = api_server.transport().unwrap();
     let following = tokio::spawn(api_server.follow(Shutdown::new()));
     let last = || shown.lock().last().cloned().unwrap_or_default();
     assert_eq!(get(&client, "/").await.status(), StatusCode::OK);
@@ -169,7 +167,7 @@ async fn what_is_under_way_goes_on_when_credentials_change() {
     let folder = tempfile::tempdir().unwrap();
     let user = |token: &str| kubeconfig(&server, folder.path(), &json!({"token": token}));
     let api_server = ApiServer::find(Some(&user("first")), "test").unwrap();
-    let client: Client = api_server.transport(Full::<Bytes>::default).unwrap();
+    let client: Client = api_server.transport().unwrap();
     let following = tokio::spawn(api_server.follow(Shutdown::new()));
     let mut slow = Box::pin(get(&client, "/slow"));
     let before = async { until("it is under way", || server.requests() == 1).await };
@@ -198,7 +196,7 @@ async fn what_a_plugin_prints_is_told_to_nobody() {
     // So short that it is asked for with each request.
     let plugin = Plugin::new(&token(SignedDuration::from_secs(30)));
     let path = kubeconfig(&server, folder.path(), &plugin.user());
-    let client: Client = ApiServer::find(Some(&path), "test").unwrap().transport(Full::<Bytes>::default).unwrap();
+    let client: Client = ApiServer::find(Some(&path), "test").unwrap().transport().unwrap();
     assert_eq!(get(&client, "/").await.status(), StatusCode::OK);
     for (how, said) in [("exit 3", "plugin failed (exit status: 3)"), ("true", "printed no ExecCredential")] {
         plugin.fails(how);
@@ -218,7 +216,7 @@ async fn a_plugin_is_not_run_for_each_set_of_connections() {
     let api_server = ApiServer::find(Some(&kubeconfig(&server, folder.path(), &plugin.user())), "test").unwrap();
     let runs = plugin.runs();
     for _ in 0..3 {
-        let client: Client = api_server.transport(Full::<Bytes>::default).unwrap();
+        let client: Client = api_server.transport().unwrap();
         get(&client, "/").await;
     }
     assert_eq!((plugin.runs(), shown.lock().last().unwrap().as_str()), (runs, "Bearer from-plugin"));
@@ -269,13 +267,13 @@ async fn a_request_with_credentials_of_its_own_is_sent_with_none_of_the_process(
         fs::write(folder.path().join("tls.key"), signing_key.serialize_pem()).unwrap();
         let user = json!({"client-certificate": "tls.crt", "client-key": "tls.key", "token": "ours"});
         let path = kubeconfig(&server, folder.path(), &user);
-        let client: Client = ApiServer::find(Some(&path), "test").unwrap().transport(Full::<Bytes>::default).unwrap();
+        let client: Client = ApiServer::find(Some(&path), "test").unwrap().transport().unwrap();
         get(&client, "/").await;
         let certified = server.certified();
         assert!(certified > 0 && server.connections() == certified);
         for _ in 0..2 {
             let request =
-                Request::get("/").header(header::AUTHORIZATION, "Bearer theirs").body(Full::default()).unwrap();
+                Request::get("/").header(header::AUTHORIZATION, "Bearer theirs").body(Body::default()).unwrap();
             client.clone().oneshot(request).await.unwrap();
         }
         assert!(server.connections() > certified && server.certified() == certified);

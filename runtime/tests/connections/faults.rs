@@ -11,7 +11,7 @@ use kube::{
     Api,
     api::{ListParams, WatchParams},
 };
-use ringside_runtime::client::{ApiServer, NoAnswer, WATCH_WINDOW, Watch};
+use ringside_runtime::client::{ApiServer, Body, NoAnswer, WATCH_WINDOW, Watch};
 use tokio::{
     sync::{Semaphore, mpsc},
     time::{advance, pause, resume, timeout},
@@ -66,7 +66,8 @@ async fn answer(mut peer: Peer) {
 }
 
 async fn with_body(client: &Client, method: Method) -> Result<(), NoAnswer> {
-    let request = Request::builder().method(method).uri("/").body(Full::from("body")).unwrap();
+    let body = Full::from("body").map_err(|never| match never {}).boxed_unsync();
+    let request = Request::builder().method(method).uri("/").body(body).unwrap();
     let sent = timeout(DEADLINE, client.clone().oneshot(request)).await;
     sent.expect("no answer in time").map(drop)
 }
@@ -209,7 +210,7 @@ async fn what_is_sent_as_its_connection_ends_comes_to_an_end_as_well() {
         let client = client.clone();
         tokio::spawn(async move {
             for _ in 0..TRIES {
-                let request = Request::get("/").body(Full::default()).unwrap();
+                let request = Request::get("/").body(Body::default()).unwrap();
                 // Whether it is answered is luck as well.
                 let _ = timeout(DEADLINE, client.clone().oneshot(request)).await.expect("neither answered nor failed");
             }
@@ -370,7 +371,7 @@ async fn watch_has_a_window_and_connections_of_its_own() {
     .await;
     let client = client(&server);
     for (is_watch, seen) in [(false, (1, 256 << 10)), (true, (2, WATCH_WINDOW)), (true, (2, WATCH_WINDOW))] {
-        let mut request = Request::get("/").body(Full::default()).unwrap();
+        let mut request = Request::get("/").body(Body::default()).unwrap();
         if is_watch {
             request.extensions_mut().insert(Watch);
         }
