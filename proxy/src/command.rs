@@ -187,7 +187,7 @@ fn beside(admin_listen: &str, (option, time): (&str, &str)) -> Result<(SocketAdd
 }
 
 fn fixed_address(text: &str) -> Result<SocketAddr, String> {
-    let address = parse_address(text).map_err(|error| error.to_string())?;
+    let address = parse_address(text)?;
     if address.port() == 0 {
         return Err(format!("'{text}' leaves the port to the system, so a probe can't know it: name a port"));
     }

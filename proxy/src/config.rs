@@ -1,8 +1,8 @@
 //! The configuration: read once, from arguments and environment, with all faults reported together.
 
-use std::{collections::BTreeSet, net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
-use clap::{Args, builder::FalseyValueParser};
+use clap::{Args, ValueEnum, builder::FalseyValueParser};
 use http::HeaderValue;
 use ringside_ring::{RingName, ShardName, Weight};
 use ringside_runtime::{
@@ -85,7 +85,7 @@ pub(crate) struct Options {
 }
 
 /// What is done with a request that carries another account's token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ForeignTokens {
     /// It is narrowed and fenced like any other, and sent with that token alone.
     Pass,
@@ -93,20 +93,8 @@ pub enum ForeignTokens {
     Refuse,
 }
 
-impl FromStr for ForeignTokens {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "pass" => Ok(Self::Pass),
-            "refuse" => Ok(Self::Refuse),
-            _ => Err(format!("'{text}' is neither 'pass' nor 'refuse'")),
-        }
-    }
-}
-
 /// Which clients find a deletionTimestamp in each `DELETED` of a watch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DeletionTimestamps {
     /// kopf, by its user agent.
     Kopf,
@@ -123,19 +111,6 @@ impl DeletionTimestamps {
             Self::Kopf => user_agent.is_some_and(|agent| agent.as_bytes().starts_with(b"kopf/")),
             Self::All => true,
             Self::None => false,
-        }
-    }
-}
-
-impl FromStr for DeletionTimestamps {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "kopf" => Ok(Self::Kopf),
-            "all" => Ok(Self::All),
-            "none" => Ok(Self::None),
-            _ => Err(format!("'{text}' is neither 'kopf' nor 'all' nor 'none'")),
         }
     }
 }
@@ -235,8 +210,8 @@ impl Config {
         let election_locks = options.election_lock.iter();
         let election_locks: Vec<_> =
             election_locks.map(|name| faults.check("--election-lock", parse_object_name(name))).collect();
-        let foreign_tokens = faults.check("--foreign-tokens", options.foreign_tokens.parse());
-        let controller = faults.check("--controller", options.controller.parse());
+        let foreign_tokens = faults.check("--foreign-tokens", choice(&options.foreign_tokens));
+        let controller = faults.check("--controller", choice(&options.controller));
         let listen = faults.check("--listen", parse_address(&options.listen));
         let admin_listen = faults.check("--admin-listen", parse_address(&options.admin_listen));
         let lease_duration = faults.check("--lease-duration", lease_duration(&options.lease_duration));
@@ -244,7 +219,7 @@ impl Config {
         let weight = faults.check("--weight", options.weight.map(|weight| weight.parse()).transpose());
         let group = faults.check("--group", options.group.as_deref().map(parse_object_name).transpose());
         let threads = faults.check("--threads", threads(&options.threads));
-        let deletion_timestamps = faults.check("--deletion-timestamps", options.deletion_timestamps.parse());
+        let deletion_timestamps = faults.check("--deletion-timestamps", choice(&options.deletion_timestamps));
         let filter = faults.check("--log-filter", parse_filter(&options.log_filter));
         let log_format = faults.check("--log-format", options.log_format.parse());
         if listen.is_some_and(|it| it.port() != 0) && listen == admin_listen {
@@ -289,6 +264,15 @@ fn ring(name: &str) -> Result<RingName, String> {
     name.parse().map_err(|error: ringside_ring::name::InvalidName| error.to_string())
 }
 
+/// One of the words that an option takes.
+fn choice<T: ValueEnum>(text: &str) -> Result<T, String> {
+    T::from_str(text, false).map_err(|_| {
+        let words = T::value_variants().iter().filter_map(T::to_possible_value);
+        let words: Vec<_> = words.map(|word| word.get_name().to_owned()).collect();
+        format!("'{text}' can't be used: write {}", words.join(" or "))
+    })
+}
+
 fn threads(text: &str) -> Result<NonZeroUsize, String> {
     let threads = text.parse().ok().filter(|threads: &NonZeroUsize| threads.get() <= MAX_THREADS);
     threads
@@ -296,7 +280,7 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
 }
 
 fn lease_duration(text: &str) -> Result<Duration, String> {
-    let duration = parse_duration(text).map_err(|error| error.to_string())?;
+    let duration = parse_duration(text)?;
     if duration.subsec_nanos() != 0 || !LEASE_DURATIONS.contains(&duration) {
         return Err(format!("'{text}' can't be a Lease's duration: write whole seconds from 5s to 120s"));
     }
@@ -360,7 +344,7 @@ mod tests {
             assert_eq!([Some(&kopf), Some(&other), None].map(|agent| marks.are_for(agent)), are_for, "{arguments:?}");
         }
         let told = parse(&["--ring", "example", "--deletion-timestamps=some"]).unwrap_err().to_string();
-        assert!(told.contains("--deletion-timestamps") && told.contains("'kopf' nor 'all' nor 'none'"), "{told}");
+        assert!(told.contains("--deletion-timestamps") && told.contains("write kopf or all or none"), "{told}");
     }
 
     #[test]

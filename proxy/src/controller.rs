@@ -4,8 +4,9 @@
 //! The shard says so on its Lease, in its readiness and in a metric. While its controller is absent the sharder gives it nothing,
 //! and asks for what it has. A controller, a watch or a proxy that is restarted in time changes nothing.
 
-use std::{collections::BTreeSet, convert::Infallible, future::pending, str::FromStr, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, convert::Infallible, future::pending, sync::Arc, time::Duration};
 
+use clap::ValueEnum;
 use ringside_ring::{cluster_ring::GroupResource, controller};
 use ringside_runtime::admin::Check;
 use tokio::{
@@ -23,24 +24,12 @@ use crate::{
 mod tests;
 
 /// When the controller counts as working.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
     /// While it watches or lists every main resource.
     Watching,
     /// Always: one that asks for objects more seldom than the Lease lasts.
     Always,
-}
-
-impl FromStr for Mode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "watching" => Ok(Self::Watching),
-            "always" => Ok(Self::Always),
-            _ => Err(format!("'{text}' is neither 'watching' nor 'always'")),
-        }
-    }
 }
 
 /// The state of the controller.

@@ -46,17 +46,12 @@ impl fmt::Display for Faults {
 
 impl std::error::Error for Faults {}
 
-/// Why a text is not a duration.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a duration: write a whole number and a unit, such as 500ms, 15s, 5m or 1h")]
-pub struct ParseDuration(pub String);
-
 /// Parses `500ms`, `15s`, `5m`, `1h`: the forms that Go programs beside ours accept too.
 ///
 /// # Errors
 /// When the text is anything else.
-pub fn parse_duration(text: &str) -> Result<Duration, ParseDuration> {
-    let error = || ParseDuration(text.to_owned());
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let error = || format!("'{text}' is not a duration: write a whole number and a unit, such as 500ms, 15s, 5m or 1h");
     let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(error)?;
     let (number, unit) = text.split_at(digits);
     let number: u64 = number.parse().map_err(|_| error())?;
@@ -70,34 +65,32 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseDuration> {
     number.checked_mul(factor).map(Duration::from_secs).ok_or_else(error)
 }
 
-/// Why a text is not the name of a namespace.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a namespace: write 1 to 63 lower case letters, digits and '-', with no '-' at either end")]
-pub struct ParseNamespace(pub String);
-
 /// Checks the name of a namespace, which is an RFC 1123 label.
 ///
 /// # Errors
 /// When the text is anything else.
-pub fn parse_namespace(text: &str) -> Result<String, ParseNamespace> {
-    if text.len() <= 63 && is_label(text) { Ok(text.to_owned()) } else { Err(ParseNamespace(text.to_owned())) }
+pub fn parse_namespace(text: &str) -> Result<String, String> {
+    let is_namespace = text.len() <= 63 && is_label(text);
+    is_namespace.then(|| text.to_owned()).ok_or_else(|| {
+        format!(
+            "'{text}' is not a namespace: write 1 to 63 lower case letters, digits and '-', with no '-' at either end"
+        )
+    })
 }
-
-/// Why a text is not the name of an object.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "'{0}' is not the name of an object: write 1 to 253 lower case letters, digits, '-' and '.', with a letter or digit at both ends and on both sides of each '.'"
-)]
-pub struct ParseObjectName(pub String);
 
 /// Checks the name of an object, which is an RFC 1123 subdomain for most resources.
 ///
 /// # Errors
 /// When the text is anything else.
-pub fn parse_object_name(text: &str) -> Result<String, ParseObjectName> {
+pub fn parse_object_name(text: &str) -> Result<String, String> {
     // How long each label is Kubernetes does not look at.
-    let subdomain = text.len() <= 253 && text.split('.').all(is_label);
-    if subdomain { Ok(text.to_owned()) } else { Err(ParseObjectName(text.to_owned())) }
+    let is_subdomain = text.len() <= 253 && text.split('.').all(is_label);
+    is_subdomain.then(|| text.to_owned()).ok_or_else(|| {
+        format!(
+            "'{text}' is not the name of an object: write 1 to 253 lower case letters, digits, '-' and '.', with a letter or digit \
+             at both ends and on both sides of each '.'"
+        )
+    })
 }
 
 /// Whether a text is an RFC 1123 label, of whatever length.
@@ -106,17 +99,14 @@ fn is_label(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(inside) && !text.starts_with('-') && !text.ends_with('-')
 }
 
-/// Why a text is not an address.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not an address: write an IP address and a port, such as 127.0.0.1:6443 or [::1]:6443")]
-pub struct ParseAddress(pub String);
-
 /// Parses an IP address with a port: a name would need a resolver, and could mean several.
 ///
 /// # Errors
 /// When the text is anything else.
-pub fn parse_address(text: &str) -> Result<SocketAddr, ParseAddress> {
-    text.parse().map_err(|_| ParseAddress(text.to_owned()))
+pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        format!("'{text}' is not an address: write an IP address and a port, such as 127.0.0.1:6443 or [::1]:6443")
+    })
 }
 
 /// Where a listener on `address` is reached from the same machine: one that listens everywhere, on loopback.
