@@ -71,7 +71,7 @@ pub async fn run(global: &Global, arguments: Arguments) -> anyhow::Result<Said> 
 async fn shards_of(cluster: &Cluster, name: &RingName, ring: &Ring) -> anyhow::Result<Vec<Shards>> {
     let leases = rings::leases(&cluster.client, name).await.context("name the replicas with --shards")?;
     let mut found = BTreeSet::new();
-    for Replica { name, namespace, .. } in in_known_namespaces(ring, &leases)? {
+    for Replica { name, namespace, .. } in in_own_namespaces(ring, &leases)? {
         let pod = Api::<Pod>::namespaced(cluster.client.clone(), &namespace).get_opt(name.as_str()).await;
         let pod = pod.with_context(|| format!("can't read Pod {namespace}/{name}: name the replicas with --shards"))?;
         found.insert((namespace, pod.and_then(|pod| pod.spec?.service_account_name)));
@@ -82,22 +82,19 @@ async fn shards_of(cluster: &Cluster, name: &RingName, ring: &Ring) -> anyhow::R
     Ok(found.into_iter().map(|(namespace, account)| Shards { namespace, account }).collect())
 }
 
-/// The replicas of a ring in the namespaces that are its own. Anybody may create Leases in a namespace of theirs: where the ring says
-/// nothing of any yet, all have to be in one.
-fn in_known_namespaces(ring: &Ring, leases: &[Lease]) -> anyhow::Result<Vec<Replica>> {
-    let own = rings::replicas(ring, leases);
+/// The replicas of a ring in the namespaces that the ring names. A user may create Leases, and Pods, in a namespace of theirs: where
+/// the ring names none, no Lease says who is to have rights.
+fn in_own_namespaces(ring: &Ring, leases: &[Lease]) -> anyhow::Result<Vec<Replica>> {
     let namespaces: BTreeSet<_> = leases.iter().filter_map(Replica::of).map(|it| it.namespace).collect();
-    match ring.shard_namespaces() {
-        Some([_, ..]) => Ok(own),
-        _ if namespaces.len() < 2 => Ok(leases.iter().filter_map(Replica::of).collect()),
-        _ => {
-            let namespaces: Vec<_> = namespaces.into_iter().collect();
-            bail!(
-                "there are Leases of this ring in the namespaces {}: name those that are to have rights, with --shards NAMESPACE/SERVICE-ACCOUNT",
-                namespaces.join(", ")
-            )
-        }
+    let is_named = ring.shard_namespaces().is_some_and(|named| !named.is_empty());
+    if is_named || namespaces.is_empty() {
+        return Ok(rings::replicas(ring, leases));
     }
+    let namespaces: Vec<_> = namespaces.into_iter().collect();
+    bail!(
+        "the ring names no namespaces of its own yet, and there are Leases of it in the namespaces {}: name those that are to have rights, with --shards NAMESPACE/SERVICE-ACCOUNT",
+        namespaces.join(", ")
+    )
 }
 
 fn read(file: &Path) -> anyhow::Result<Ring> {
@@ -151,7 +148,7 @@ mod tests {
         assert!(own.iter().all(|object| object["metadata"]["name"] == "website-controller"), "{own:?}");
     }
 
-    /// Who may create Leases in one namespace must not get the rights of the sharder for it.
+    /// Who may create Leases in one namespace must not get the rights of the ring by that.
     #[test]
     fn a_foreign_namespace_gets_no_rights_unnamed() {
         use crate::rings::tests::lease;
@@ -160,12 +157,19 @@ mod tests {
         let leases = [lease("a", "ready", &serde_json::json!({})), foreign];
         let mut ring = Ring::default();
         let found = |ring: &Ring, leases: &[Lease]| {
-            in_known_namespaces(ring, leases).map(|all| all.into_iter().map(|it| it.namespace).collect::<Vec<_>>())
+            in_own_namespaces(ring, leases).map(|all| all.into_iter().map(|it| it.namespace).collect::<Vec<_>>())
         };
-        assert_eq!(found(&ring, &leases[..1]).unwrap(), ["default"]);
-        assert!(found(&ring, &leases).unwrap_err().to_string().contains("default, foreign: name those"));
+        let refused = |ring: &Ring, leases: &[Lease]| found(ring, leases).unwrap_err().to_string();
+        assert!(refused(&ring, &leases).contains("default, foreign: name those"));
+        // The ring has no replica of its own yet, before its sharder runs and while that counts no namespace.
+        assert!(refused(&ring, &leases[1..]).contains("foreign: name those"));
+        ring.status.get_or_insert_default().shard_namespaces = Some(Vec::new());
+        assert!(refused(&ring, &leases[1..]).contains("foreign: name those"));
+        assert_eq!(found(&ring, &[]).unwrap(), [""; 0]);
         ring.status.get_or_insert_default().shard_namespaces = Some(vec!["default".to_owned()]);
         assert_eq!(found(&ring, &leases).unwrap(), ["default"]);
+        ring.spec.shard_namespaces = vec!["foreign".to_owned()];
+        assert_eq!(found(&ring, &leases).unwrap(), ["foreign"]);
     }
 
     #[test]
