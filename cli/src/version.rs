@@ -104,7 +104,7 @@ fn table(versions: &Versions) -> String {
         if proxies.is_empty() { "-".to_owned() } else { proxies.join(", ") }
     );
     for fault in &versions.faults {
-        text.push_str(&crate::output::wrap(&format!("x {fault}"), "  "));
+        text.push_str(&crate::output::wrap("x ", fault));
     }
     text
 }

@@ -17,12 +17,11 @@ use ringside_ring::{RingKind, manifest::definition};
 use ringside_runtime::{discovery, explain::explain};
 use serde::Serialize;
 
-use super::text::line;
 use crate::{
     cluster::Global,
     fit::Mark,
     neighbours::{OLDEST_MINOR, OldKubelets, old_kubelets},
-    output::{Said, render},
+    output::{Said, render, wrap},
 };
 
 /// The namespace that Ringside is installed in.
@@ -78,13 +77,10 @@ pub(super) async fn run(global: &Global) -> anyhow::Result<Said> {
 }
 
 fn text(items: &[Item]) -> String {
-    let mut text = String::new();
-    for item in items {
-        line(&mut text, &format!("{} ", item.mark.sign()), &item.finding);
-    }
+    let lines = items.iter().map(|item| wrap(&format!("{} ", item.mark.sign()), &item.finding));
     let count = |mark: Mark| items.iter().filter(|item| item.mark == mark).count();
-    line(&mut text, "", &format!("problems: {}, warnings: {}", count(Mark::Unfit), count(Mark::Note)));
-    text
+    let counted = format!("problems: {}, warnings: {}\n", count(Mark::Unfit), count(Mark::Note));
+    lines.chain([counted]).collect()
 }
 
 fn judge(facts: &Facts) -> Vec<Item> {

@@ -2,28 +2,23 @@
 
 use super::table::MAX_WIDTH;
 
-/// Breaks a text at blanks; lines after the first begin with `indent`. A word is never broken.
+/// Breaks a text at blanks, behind a beginning; further lines are indented by as much. A word is never broken.
 #[must_use]
-pub fn wrap(text: &str, indent: &str) -> String {
-    let (mut wrapped, mut width) = (String::new(), 0);
+pub fn wrap(begin: &str, text: &str) -> String {
+    let indent = " ".repeat(begin.chars().count());
+    let (mut wrapped, mut line, mut gap) = (String::new(), begin.to_owned(), "");
     for word in text.split_whitespace() {
-        let length = word.chars().count();
-        if width == 0 {
-            wrapped.push_str(word);
-            width = length;
-        } else if width + 1 + length <= MAX_WIDTH {
-            wrapped.push(' ');
-            wrapped.push_str(word);
-            width += 1 + length;
-        } else {
+        if !gap.is_empty() && line.chars().count() + 1 + word.chars().count() > MAX_WIDTH {
+            wrapped += &line;
             wrapped.push('\n');
-            wrapped.push_str(indent);
-            wrapped.push_str(word);
-            width = indent.chars().count() + length;
+            line.clone_from(&indent);
+            gap = "";
         }
+        line += gap;
+        line += word;
+        gap = " ";
     }
-    wrapped.push('\n');
-    wrapped
+    wrapped + line.trim_end() + "\n"
 }
 
 #[cfg(test)]
@@ -32,10 +27,17 @@ mod tests {
 
     #[test]
     fn lines_fit_and_keep_every_word() {
-        let text = wrap(&"seventeen letters ".repeat(20), "  ");
+        let text = wrap("x ", &"seventeen letters ".repeat(20));
         assert!(text.lines().count() == 4 && text.lines().all(|line| line.chars().count() <= MAX_WIDTH), "{text}");
-        assert!(text.lines().skip(1).all(|line| line.starts_with("  ")));
-        assert_eq!(text.split_whitespace().count(), 40);
-        assert_eq!(wrap("", "  "), "\n");
+        assert!(text.lines().skip(1).all(|line| line.starts_with("  seventeen") || line.starts_with("  letters")));
+        assert_eq!(text.split_whitespace().count(), 41);
+        assert_eq!(wrap("", ""), "\n");
+    }
+
+    #[test]
+    fn lines_go_on_below_their_text_after_signs_of_several_bytes() {
+        let text = wrap("× R05 ", &"word ".repeat(40));
+        assert!(text.lines().count() == 3 && text.lines().all(|line| line.chars().count() <= MAX_WIDTH), "{text}");
+        assert!(text.lines().skip(1).all(|line| line.starts_with("      word")), "{text}");
     }
 }

@@ -58,8 +58,8 @@ pub(super) fn screen(doing: &Doing) -> String {
     text.push_str(&format!("writes      {} under way{oldest}\n\n", doing.writes));
     text.push_str(&format!("{draining} objects are to be released.\n"));
     for Drain { resource, object, waits_for, millis } in drains {
-        let line = format!("- {resource} {object} waits for {waits_for}, for {}", seconds(*millis));
-        text.push_str(&wrap(&line, "  "));
+        let line = format!("{resource} {object} waits for {waits_for}, for {}", seconds(*millis));
+        text.push_str(&wrap("- ", &line));
         text.push('\n');
     }
     text.push_str(&format!("\n{open} watches and lists are open, or may be gone on from.\n"));

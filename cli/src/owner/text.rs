@@ -1,7 +1,5 @@
 //! The answer as one screen.
 
-use std::fmt::Write as _;
-
 use super::report::{Report, State};
 use crate::output::wrap;
 
@@ -16,7 +14,7 @@ pub(super) fn screen(report: &Report) -> String {
     let mut text = format!("{} {}: {state} (ring {})\n", report.resource, report.object, report.ring);
     let mut line = |name: &str, value: Option<String>| {
         if let Some(value) = value {
-            text.push_str(&wrap_after(name, &value));
+            text.push_str(&wrap(&format!("{name:<9}  "), &value));
         }
     };
     let owner = report.owner.as_ref().map(|owner| match &report.owner_state {
@@ -35,16 +33,5 @@ pub(super) fn screen(report: &Report) -> String {
     for event in &report.events {
         line("event", Some(event.clone()));
     }
-    text
-}
-
-/// A value behind its name, in a column of its own.
-fn wrap_after(name: &str, value: &str) -> String {
-    const INDENT: &str = "           ";
-    let mut text = String::new();
-    // Writing to a String can't fail.
-    let _ = write!(text, "{name:<9}  ");
-    let wrapped = wrap(&format!("{}{value}", "#".repeat(INDENT.len())), INDENT);
-    text.push_str(wrapped.trim_start_matches('#'));
     text
 }

@@ -61,8 +61,8 @@ fn of_ring(name: &str, ring: &OfRing) -> String {
         text.push_str(&format!("{objects} objects of replica {shard}, which is gone, wait for its Lease.\n"));
     }
     for (resource, RefusedNow { objects, first, why }) in refused {
-        let line = format!("x {objects} objects of {resource} can't be labelled, such as '{first}': {why}");
-        text.push_str(&wrap(&line, "  "));
+        let line = format!("{objects} objects of {resource} can't be labelled, such as '{first}': {why}");
+        text.push_str(&wrap("x ", &line));
         text.push('\n');
     }
     text

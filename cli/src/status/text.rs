@@ -43,9 +43,9 @@ pub(super) fn table(report: &Report) -> String {
         text.push('\n');
         text.push_str(&table.render());
         for Problem { condition, reason, message, seconds, fault } in &ring.problems {
-            let mark = if *fault { 'x' } else { '!' };
+            let mark = if *fault { "x " } else { "! " };
             text.push('\n');
-            text.push_str(&wrap(&format!("{mark} {condition} is False for {seconds} s ({reason}): {message}"), "  "));
+            text.push_str(&wrap(mark, &format!("{condition} is False for {seconds} s ({reason}): {message}")));
         }
     }
     if let Some(doing) = &report.moves {
