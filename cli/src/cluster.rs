@@ -6,6 +6,7 @@ use anyhow::{Context as _, anyhow};
 use http::Request;
 use kube::{
     Client, Config,
+    api::{ListParams, ObjectList},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use ringside_runtime::{
@@ -90,6 +91,24 @@ pub async fn ask_pod<T: DeserializeOwned>(
         Some(403) => anyhow!("{}: it takes the right to get pods/proxy in namespace '{namespace}'", explain(&error)),
         _ => anyhow!("can't ask Pod '{namespace}/{pod}': {}", explain(&error)),
     })
+}
+
+/// Reads a list page by page, of so many objects each.
+///
+/// # Errors
+/// When a page can't be read; those before it were taken.
+pub async fn pages<K: Clone>(
+    limit: u32,
+    mut list: impl AsyncFnMut(&ListParams) -> kube::Result<ObjectList<K>>,
+    mut take: impl FnMut(K),
+) -> kube::Result<()> {
+    let mut parameters = ListParams::default().limit(limit);
+    loop {
+        let page = list(&parameters).await?;
+        page.items.into_iter().for_each(&mut take);
+        let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) else { return Ok(()) };
+        parameters.continue_token = Some(token);
+    }
 }
 
 impl Cluster {

@@ -19,6 +19,7 @@ use super::{
     grants::Roles,
     subject::{Lock, Subject, Webhook},
 };
+use crate::cluster::pages;
 
 mod objects;
 
@@ -74,42 +75,22 @@ impl Reader {
         K: Clone + DeserializeOwned + std::fmt::Debug,
     {
         let mut all = Vec::new();
-        let mut parameters = ListParams::default().limit(PAGE);
-        loop {
-            match api.list(&parameters).await {
-                Ok(page) => {
-                    let next = page.metadata.continue_.filter(|token| !token.is_empty());
-                    all.extend(page.items);
-                    let Some(token) = next else { return all };
-                    parameters.continue_token = Some(token);
-                }
-                Err(error) => {
-                    self.unseen.push(format!("{what}: {}", explain(&error)));
-                    return all;
-                }
-            }
-        }
+        let read = pages(PAGE, async |page| api.list(page).await, |object| all.push(object)).await;
+        self.note(read, what);
+        all
     }
 
     /// The metadata of all objects, page by page.
-    async fn each_metadata<K>(&mut self, api: &Api<K>, what: &str, mut take: impl FnMut(PartialObjectMeta<K>))
+    async fn each_metadata<K>(&mut self, api: &Api<K>, what: &str, take: impl FnMut(PartialObjectMeta<K>))
     where
         K: Clone + DeserializeOwned + std::fmt::Debug,
     {
-        let mut parameters = ListParams::default().limit(PAGE);
-        loop {
-            match api.list_metadata(&parameters).await {
-                Ok(page) => {
-                    page.items.into_iter().for_each(&mut take);
-                    let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) else { return };
-                    parameters.continue_token = Some(token);
-                }
-                Err(error) => {
-                    self.unseen.push(format!("{what}: {}", explain(&error)));
-                    return;
-                }
-            }
-        }
+        let read = pages(PAGE, async |page| api.list_metadata(page).await, take).await;
+        self.note(read, what);
+    }
+
+    fn note(&mut self, read: kube::Result<()>, what: &str) {
+        self.unseen.extend(read.err().map(|error| format!("{what}: {}", explain(&error))));
     }
 
     async fn roles(&mut self) -> Roles {

@@ -3,6 +3,8 @@
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
+use crate::cluster::pages;
+
 /// The oldest minor version of Kubernetes 1 with native sidecars.
 pub const OLDEST_MINOR: u32 = 29;
 /// Nodes are large.
@@ -35,19 +37,14 @@ impl OldKubelets {
 /// When nodes can't be listed.
 pub async fn old_kubelets(client: &Client) -> Result<Option<OldKubelets>, kube::Error> {
     let nodes: Api<Node> = Api::all(client.clone());
-    let mut parameters = ListParams::default().limit(PAGE);
     let mut old = Vec::new();
-    loop {
-        let page = nodes.list(&parameters).await?;
-        old.extend(page.items.iter().filter_map(|node| {
-            let info = node.status.as_ref()?.node_info.as_ref()?;
-            is_old(&info.kubelet_version).then(|| (node.name_any(), info.kubelet_version.clone()))
-        }));
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => parameters.continue_token = Some(token),
-            None => break,
-        }
-    }
+    let list = async |page: &ListParams| nodes.list(page).await;
+    pages(PAGE, list, |node| {
+        let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+        let version = info.map(|info| &info.kubelet_version).filter(|version| is_old(version));
+        old.extend(version.map(|version| (node.name_any(), version.clone())));
+    })
+    .await?;
     let count = old.len();
     Ok(old.into_iter().next().map(|example| OldKubelets { count, example }))
 }
