@@ -17,7 +17,6 @@ use crate::{
 mod documents;
 mod election;
 mod live;
-mod managed;
 mod permissions;
 
 use self::documents::Documents;

@@ -14,6 +14,7 @@ pub mod drain;
 pub mod exit;
 pub mod fit;
 pub mod inject;
+pub mod managed;
 pub mod neighbours;
 pub mod output;
 pub mod owner;

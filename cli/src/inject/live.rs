@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 
 use super::{
     Action, DryRun, Target, WithRbac, WorkloadKind, election, lines,
-    managed::Managed,
     permissions::{self, FIELD_MANAGER},
 };
 use crate::{
     cluster::{Cluster, Global},
     exit::Exit,
+    managed::Managed,
     neighbours::{self, old_kubelets},
     output::{Said, render},
 };
@@ -59,7 +59,8 @@ pub(super) async fn act(
     let mut attempts = ATTEMPTS;
     let (injected, granted, refused, notes, result) = loop {
         let found = api.get_opt(name).await.map_err(|error| failed("read", &error))?;
-        let before = serde_json::to_value(found.with_context(|| format!("there is no {workload}"))?)?;
+        let found = found.with_context(|| format!("there is no {workload}"))?;
+        let (managed, before) = (Managed::of(&found.metadata), serde_json::to_value(found)?);
         let mut after = before.clone();
         let injected = match action.change(&mut after) {
             // Nothing is left to do.
@@ -74,7 +75,7 @@ pub(super) async fn act(
             }
             None => Vec::new(),
         };
-        let (refused, notes) = objections(&cluster, target, &action, (namespace, &before, &after)).await?;
+        let (refused, notes) = objections(&cluster, target, &action, (namespace, managed, &after)).await?;
         let notes = of_versions.iter().cloned().chain(notes).collect::<Vec<_>>();
         let result = match (refused.is_empty(), target.dry_run) {
             (false, _) => format!("{workload} was not changed"),
@@ -109,9 +110,9 @@ async fn objections(
     cluster: &Cluster,
     target: &Target,
     action: &Action,
-    (namespace, before, after): (&str, &Value, &Value),
+    (namespace, managed, after): (&str, Option<Managed>, &Value),
 ) -> anyhow::Result<(Vec<String>, Vec<String>)> {
-    let mut refused: Vec<_> = Managed::of(before).map(|managed| managed.warning()).into_iter().collect();
+    let mut refused: Vec<_> = managed.map(|managed| managed.warning()).into_iter().collect();
     let mut notes = Vec::new();
     if refused.is_empty() && target.dry_run != DryRun::Client && matches!(action, Action::Inject(_)) {
         let neighbours = neighbours::ask(&cluster.client, namespace, after).await;

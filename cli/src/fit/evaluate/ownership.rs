@@ -3,7 +3,10 @@
 use kube::ResourceExt as _;
 
 use super::Seen;
-use crate::fit::subject::{Subject, grants_any};
+use crate::{
+    fit::subject::{Subject, grants_any},
+    managed::Managed,
+};
 
 /// R17.
 pub(super) fn has_roles_only(subject: &Subject) -> Seen {
@@ -45,29 +48,12 @@ pub(super) fn hands_out(subject: &Subject) -> Seen {
 
 /// R24.
 pub(super) fn belongs_to_a_program(subject: &Subject) -> Seen {
-    let deployment = &subject.deployment;
-    let (labels, annotations) = (deployment.labels(), deployment.annotations());
-    let template = subject.pod_labels();
-    let key = |key: &str| labels.get(key).or_else(|| annotations.get(key));
-    if template.keys().chain(labels.keys()).any(|key| key.starts_with("ringside.dev/inject")) {
+    let of_pods = subject.pod_labels();
+    if of_pods.keys().chain(subject.deployment.labels().keys()).any(|key| key.starts_with("ringside.dev/inject")) {
         return Seen::Not("its pods are injected by the webhook".to_owned());
     }
-    if let Some(owner) = deployment.owner_references().iter().find(|owner| owner.kind == "ClusterServiceVersion") {
-        return Seen::Met(format!("OLM, ClusterServiceVersion {}", owner.name));
-    }
-    let programs = [
-        ("olm.owner", "OLM"),
-        ("argocd.argoproj.io/tracking-id", "Argo CD"),
-        ("argocd.argoproj.io/instance", "Argo CD"),
-        ("helm.toolkit.fluxcd.io/name", "Flux"),
-        ("kustomize.toolkit.fluxcd.io/name", "Flux"),
-        ("meta.helm.sh/release-name", "Helm"),
-    ];
-    if let Some((program, value)) = programs.iter().find_map(|(name, program)| Some((program, key(name)?))) {
-        return Seen::Met(format!("{program}, {value}"));
-    }
-    if key("app.kubernetes.io/managed-by").is_some_and(|by| by == "Helm") {
-        return Seen::Met("Helm".to_owned());
+    if let Some(managed) = Managed::of(&subject.deployment.metadata) {
+        return Seen::Met(managed.by);
     }
     if subject.live { Seen::Not("no program owns its Deployment".to_owned()) } else { Seen::Unknown }
 }
