@@ -274,12 +274,14 @@ fn protobuf(body: &Bytes) -> Result<Metadata, Unreadable> {
     if unknown.type_meta.is_some_and(|it| it.kind == "Table") {
         return Err(Unreadable::Table);
     }
-    let object = wire::OwnedObject::decode(unknown.raw).map_err(|_| malformed())?;
+    let object = wire::AnyMetadata::decode(unknown.raw).map_err(|_| malformed())?;
     Ok(object.metadata.map(Metadata::from).unwrap_or_default())
 }
 
-impl From<wire::Ownership> for Metadata {
-    fn from(message: wire::Ownership) -> Self {
+impl From<wire::Metadata> for Metadata {
+    fn from(message: wire::Metadata) -> Self {
+        // Go writes empty strings too.
+        let some = |text: String| Some(text).filter(|text| !text.is_empty());
         let owner = |it: wire::OwnerReference| Owner {
             api_version: it.api_version,
             kind: it.kind,
@@ -288,9 +290,9 @@ impl From<wire::Ownership> for Metadata {
             controller: it.controller,
         };
         Self {
-            name: message.name,
-            uid: message.uid,
-            resource_version: message.resource_version,
+            name: some(message.name),
+            uid: some(message.uid),
+            resource_version: some(message.resource_version),
             labels: Some(message.labels),
             owner_references: Some(message.owner_references.into_iter().map(owner).collect()),
         }

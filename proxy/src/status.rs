@@ -295,7 +295,7 @@ fn protobuf(answer: &Answer, message: String, object: Option<Named>) -> Bytes {
         details.get_or_insert_default().retry_after_seconds = RETRY_AFTER;
     }
     let status = wire::Status {
-        metadata: Some(wire::VersionOnly::default()),
+        metadata: Some(wire::ListMeta::default()),
         status: "Failure".to_owned(),
         message,
         reason: answer.reason.to_owned(),

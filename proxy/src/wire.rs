@@ -51,26 +51,12 @@ pub(crate) struct RawExtension {
 
 /// Any object: its metadata is always the first field.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct AnyObject {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) metadata: Option<VersionOnly>,
-}
-
-/// Of `metav1.ObjectMeta` only the resourceVersion.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct VersionOnly {
-    #[prost(string, optional, tag = "6")]
-    pub(crate) resource_version: Option<String>,
-}
-
-/// Any object, as far as a `DELETED` of the proxy's own tells it.
-#[derive(Clone, PartialEq, Message)]
 pub(crate) struct AnyMetadata {
     #[prost(message, optional, tag = "1")]
     pub(crate) metadata: Option<Metadata>,
 }
 
-/// Of `metav1.ObjectMeta` what says which object it is, and its labels.
+/// Of `metav1.ObjectMeta` what says which object it is, and whose. Absent is the same as empty.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Metadata {
     #[prost(string, tag = "1")]
@@ -81,26 +67,6 @@ pub(crate) struct Metadata {
     pub(crate) uid: String,
     #[prost(string, tag = "6")]
     pub(crate) resource_version: String,
-    #[prost(btree_map = "string, string", tag = "11")]
-    pub(crate) labels: BTreeMap<String, String>,
-}
-
-/// Any object, with what says whose it is.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct OwnedObject {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) metadata: Option<Ownership>,
-}
-
-/// Of `metav1.ObjectMeta` what says whose an object is.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Ownership {
-    #[prost(string, optional, tag = "1")]
-    pub(crate) name: Option<String>,
-    #[prost(string, optional, tag = "5")]
-    pub(crate) uid: Option<String>,
-    #[prost(string, optional, tag = "6")]
-    pub(crate) resource_version: Option<String>,
     #[prost(btree_map = "string, string", tag = "11")]
     pub(crate) labels: BTreeMap<String, String>,
     #[prost(message, repeated, tag = "13")]
@@ -144,7 +110,7 @@ pub(crate) struct ListMeta {
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Status {
     #[prost(message, optional, tag = "1")]
-    pub(crate) metadata: Option<VersionOnly>,
+    pub(crate) metadata: Option<ListMeta>,
     #[prost(string, tag = "2")]
     pub(crate) status: String,
     #[prost(string, tag = "3")]

@@ -110,7 +110,7 @@ pub(super) fn encode_deleted(object: &Object, encoding: Encoding) -> Bytes {
         Encoding::Protobuf => {
             let (group, kind) = (group.to_owned(), kind.to_owned());
             let status = wire::Status {
-                metadata: Some(wire::VersionOnly::default()),
+                metadata: Some(wire::ListMeta::default()),
                 status: SUCCESS.to_owned(),
                 details: Some(wire::StatusDetails { name, group, kind, uid, ..wire::StatusDetails::default() }),
                 ..wire::Status::default()

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{
     request::representation::Encoding,
-    wire::{self, RawExtension, Status, VersionOnly, WatchEvent},
+    wire::{self, ListMeta, RawExtension, Status, WatchEvent},
 };
 
 const CODE: u16 = 410;
@@ -91,7 +91,7 @@ pub(super) fn protobuf(message: &str) -> Bytes {
 /// As a `WatchEvent` in protobuf.
 fn event(message: &str) -> Vec<u8> {
     let status = Status {
-        metadata: Some(VersionOnly::default()),
+        metadata: Some(ListMeta::default()),
         status: "Failure".to_owned(),
         message: message.to_owned(),
         reason: REASON.to_owned(),

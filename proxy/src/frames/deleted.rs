@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     request::representation::{Encoding, Form},
-    wire::{self, AnyMetadata, AnyObject, Metadata, RawExtension, TypeMeta, Unknown, VersionOnly, WatchEvent},
+    wire::{self, AnyMetadata, Metadata, RawExtension, TypeMeta, Unknown, WatchEvent},
 };
 
 /// What the event is about.
@@ -84,8 +84,8 @@ impl Deleted {
         let (api_version, kind) = self.kind(form);
         if let Some(whole) = self.whole.as_ref().filter(|_| form == Form::Object) {
             // Decoders merge metadata that comes twice, and take the last version.
-            let metadata = Some(VersionOnly { resource_version: Some(self.resource_version.clone()) });
-            let raw = [&whole[..], &AnyObject { metadata }.encode_to_vec()].concat().into();
+            let version = Metadata { resource_version: self.resource_version.clone(), ..Metadata::default() };
+            let raw = [&whole[..], &AnyMetadata { metadata: Some(version) }.encode_to_vec()].concat().into();
             let type_meta = TypeMeta { api_version: api_version.to_owned(), kind: kind.to_owned() };
             return event(wire::enveloped(&Unknown { type_meta: Some(type_meta), raw, ..Unknown::default() }));
         }
@@ -95,6 +95,7 @@ impl Deleted {
             uid: self.uid.clone(),
             resource_version: self.resource_version.clone(),
             labels: self.labels.clone(),
+            ..Metadata::default()
         };
         event(wire::wrap(api_version, kind, &AnyMetadata { metadata: Some(metadata) }))
     }

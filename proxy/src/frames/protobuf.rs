@@ -7,7 +7,7 @@ use prost::Message;
 use super::{Event, Kind, NotUnderstood, Step, event::Partial};
 use crate::{
     request::representation::Encoding,
-    wire::{self, AnyObject, WatchEvent},
+    wire::{self, AnyMetadata, WatchEvent},
 };
 
 /// Field 1, the type, comes first: its tag, its length, its text.
@@ -26,9 +26,8 @@ pub(super) fn kind(head: &[u8]) -> Kind {
 pub(super) fn decode(bytes: Vec<u8>) -> Result<Event, NotUnderstood> {
     let event = WatchEvent::decode(Bytes::from(bytes)).map_err(|_| NotUnderstood)?;
     let object = event.object.and_then(|object| wire::unwrap(&object.raw));
-    let object = object.and_then(|unknown| AnyObject::decode(unknown.raw).ok());
-    let version = object.and_then(|object| object.metadata?.resource_version);
-    Ok(Event::of(&event.event_type, version.as_deref()))
+    let metadata = object.and_then(|unknown| AnyMetadata::decode(unknown.raw).ok()?.metadata);
+    Ok(Event::of(&event.event_type, metadata.as_ref().map(|it| it.resource_version.as_str())))
 }
 
 /// Events behind their lengths.

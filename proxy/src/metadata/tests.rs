@@ -31,8 +31,8 @@ fn child(owners: &[Value]) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "c", "ownerReferences": owners}, "data": {}})
 }
 
-fn in_protobuf(metadata: wire::Ownership) -> Bytes {
-    wire::wrap("v1", "Secret", &wire::OwnedObject { metadata: Some(metadata) })
+fn in_protobuf(metadata: wire::Metadata) -> Bytes {
+    wire::wrap("v1", "Secret", &wire::AnyMetadata { metadata: Some(metadata) })
 }
 
 fn reference(uid: &str, controller: bool) -> wire::OwnerReference {
@@ -57,7 +57,7 @@ fn the_controller_is_found_in_every_form_of_a_write() {
         assert_eq!(uids(form, yaml).unwrap(), ["mine"], "{form}");
     }
     let owner_references = vec![reference("other", false), reference("mine", true)];
-    let message = in_protobuf(wire::Ownership { owner_references, ..Default::default() });
+    let message = in_protobuf(wire::Metadata { owner_references, ..Default::default() });
     assert_eq!(uids(PROTOBUF, message).unwrap(), ["mine"]);
     assert_eq!(uids(JSON, "{}").unwrap(), [""; 0]);
     assert_eq!(of_request(&HeaderMap::new(), &body.into()).unwrap().owners.len(), 1, "without a type it is JSON");
@@ -79,11 +79,15 @@ fn without_a_controller_all_owners_with_a_name_are_found() {
 #[test]
 fn the_name_in_a_create_is_found_in_every_form() {
     let json = r#"{"metadata": {"name": "p", "generateName": "q"}}"#;
-    let protobuf = in_protobuf(wire::Ownership { name: Some("p".into()), ..wire::Ownership::default() });
+    let protobuf = in_protobuf(wire::Metadata { name: "p".into(), ..wire::Metadata::default() });
     for (form, body) in [(JSON, json.into()), (YAML, "metadata:\n  name: p\n".into()), (PROTOBUF, protobuf)] {
         let written = of_request(&headers(form), &body).unwrap();
         assert_eq!(written, Written { name: Some("p".into()), owners: Vec::new() }, "{form}");
     }
+    // As Go writes an object without a name.
+    let raw = Bytes::from_static(&[0x0a, 2, 0x0a, 0]);
+    let unnamed = wire::enveloped(&wire::Unknown { raw, ..wire::Unknown::default() });
+    assert_eq!(of_request(&headers(PROTOBUF), &unnamed), Ok(Written::default()));
 }
 
 #[test]
@@ -172,10 +176,10 @@ fn an_answer_shows_its_labels_in_every_form() {
         json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "rows": rows}).to_string()
     };
     let whole = json!({"kind": "Thing", "apiVersion": "x.io/v1", "metadata": metadata, "rows": 5}).to_string();
-    let protobuf = in_protobuf(wire::Ownership {
-        name: Some("a".into()),
-        uid: Some("1".into()),
-        resource_version: Some("7".into()),
+    let protobuf = in_protobuf(wire::Metadata {
+        name: "a".into(),
+        uid: "1".into(),
+        resource_version: "7".into(),
         labels: BTreeMap::from([("s\u{e9}".into(), "me".into())]),
         ..Default::default()
     });
@@ -256,7 +260,7 @@ proptest! {
         let yaml = serde_saphyr::to_string(&object).unwrap();
         prop_assert_eq!(&uids(APPLY, yaml).unwrap(), &expected);
         let owner_references = owners.iter().map(|(uid, controls)| reference(uid, *controls)).collect();
-        let message = in_protobuf(wire::Ownership { owner_references, ..Default::default() });
+        let message = in_protobuf(wire::Metadata { owner_references, ..Default::default() });
         prop_assert_eq!(&uids(PROTOBUF, message).unwrap(), &expected);
     }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     frames::{Event, Frames, Kind},
-    wire::{self, AnyObject, RawExtension, VersionOnly, WatchEvent},
+    wire::{self, AnyMetadata, Metadata, RawExtension, WatchEvent},
 };
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,7 +96,8 @@ impl Written {
     }
 
     fn protobuf(&self) -> Vec<u8> {
-        let object = AnyObject { metadata: Some(VersionOnly { resource_version: Some(self.version.to_string()) }) };
+        let metadata = Metadata { resource_version: self.version.to_string(), ..Metadata::default() };
+        let object = AnyMetadata { metadata: Some(metadata) };
         // The kind in the envelope stands in for an object of any length.
         let mut kind = "x".repeat(self.padding);
         if self.style.mimicry {

@@ -102,18 +102,18 @@ async fn a_label_cut_between_two_pieces_does_not_pass_and_the_rest_comes_at_once
     );
 }
 
-fn metadata(labels: &[(&str, &str)]) -> wire::OwnedObject {
-    let metadata = wire::Ownership {
-        name: Some("b".into()),
-        uid: Some("uid-b".into()),
+fn metadata(labels: &[(&str, &str)]) -> wire::AnyMetadata {
+    let metadata = wire::Metadata {
+        name: "b".into(),
+        uid: "uid-b".into(),
         labels: labels.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
-        ..wire::Ownership::default()
+        ..wire::Metadata::default()
     };
-    wire::OwnedObject { metadata: Some(metadata) }
+    wire::AnyMetadata { metadata: Some(metadata) }
 }
 
 fn labels_of(raw: &[u8]) -> Vec<String> {
-    wire::OwnedObject::decode(raw).unwrap().metadata.unwrap().labels.into_keys().collect()
+    wire::AnyMetadata::decode(raw).unwrap().metadata.unwrap().labels.into_keys().collect()
 }
 
 #[tokio::test]
@@ -177,13 +177,13 @@ async fn put_of(fenced: &Fenced, uri: &str, content_type: &str, version: Option<
     }
     let is_protobuf = content_type == PROTOBUF;
     let object = if is_protobuf {
-        let metadata = wire::Ownership {
-            name: Some("b".into()),
+        let metadata = wire::Metadata {
+            name: "b".into(),
             labels: [("a".into(), "b".into())].into(),
-            resource_version: version.map(str::to_owned),
-            ..wire::Ownership::default()
+            resource_version: version.unwrap_or_default().into(),
+            ..wire::Metadata::default()
         };
-        wire::wrap("x.io/v1", "Thing", &wire::OwnedObject { metadata: Some(metadata) })
+        wire::wrap("x.io/v1", "Thing", &wire::AnyMetadata { metadata: Some(metadata) })
     } else {
         value!({ "metadata": metadata }).to_string().into()
     };
@@ -192,7 +192,7 @@ async fn put_of(fenced: &Fenced, uri: &str, content_type: &str, version: Option<
     assert_eq!(sent.method, Method::PUT);
     if is_protobuf {
         let raw = wire::unwrap(&sent.body).unwrap().raw;
-        return value!(wire::OwnedObject::decode(raw).unwrap().metadata.unwrap().labels);
+        return value!(wire::AnyMetadata::decode(raw).unwrap().metadata.unwrap().labels);
     }
     serde_json::from_slice::<Value>(&sent.body).unwrap()["metadata"]["labels"].clone()
 }

@@ -177,14 +177,14 @@ async fn whole_objects_are_told_as_a_whole_as_they_were_or_as_they_are() {
 #[tokio::test(start_paused = true)]
 async fn whole_objects_in_protobuf_are_told_as_a_whole() {
     let owner = wire::OwnerReference { name: "o".into(), ..wire::OwnerReference::default() };
-    let metadata = wire::Ownership {
-        name: Some("a".into()),
-        uid: Some("uid-12".into()),
-        resource_version: Some("9".into()),
+    let metadata = wire::Metadata {
+        name: "a".into(),
+        uid: "uid-12".into(),
+        resource_version: "9".into(),
         owner_references: vec![owner],
-        ..wire::Ownership::default()
+        ..wire::Metadata::default()
     };
-    let object = wire::OwnedObject { metadata: Some(metadata.clone()) };
+    let object = wire::AnyMetadata { metadata: Some(metadata.clone()) };
     for (kind, is_whole) in [("ThingList", true), ("Thing", false)] {
         let list = wire::List { metadata: None, items: vec![object.encode_to_vec().into()] };
         let list = wire::wrap("x.io/v1", kind, &list);
@@ -204,8 +204,8 @@ async fn whole_objects_in_protobuf_are_told_as_a_whole() {
         let event = wire::WatchEvent::decode(frame.into_data().unwrap().slice(4..)).unwrap();
         let told = wire::unwrap(&event.object.unwrap().raw).unwrap();
         assert_eq!((&*event.event_type, told.type_meta.unwrap().kind), ("DELETED", "Thing".to_owned()));
-        let told = wire::OwnedObject::decode(told.raw).unwrap().metadata.unwrap();
-        assert_eq!((told.uid.as_deref(), told.resource_version.as_deref()), (Some("uid-12"), Some("20")));
+        let told = wire::AnyMetadata::decode(told.raw).unwrap().metadata.unwrap();
+        assert_eq!((&*told.uid, &*told.resource_version), ("uid-12", "20"));
         assert_eq!(told.owner_references == metadata.owner_references, is_whole, "{kind}");
         assert_eq!(lab.shared.budget.used(), 0);
     }

@@ -47,8 +47,8 @@ fn in_protobuf() -> Bytes {
         uid: "uid-b".into(),
         controller: Some(true),
     };
-    let metadata = wire::Ownership { owner_references: vec![reference], ..wire::Ownership::default() };
-    wire::wrap("x.io/v1", "Part", &wire::OwnedObject { metadata: Some(metadata) })
+    let metadata = wire::Metadata { owner_references: vec![reference], ..wire::Metadata::default() };
+    wire::wrap("x.io/v1", "Part", &wire::AnyMetadata { metadata: Some(metadata) })
 }
 
 /// Every way to write a part under the thing `b`.

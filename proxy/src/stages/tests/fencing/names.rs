@@ -26,8 +26,8 @@ async fn read(uri: &str, form: &str, body: impl Into<Bytes>) -> Response<Body> {
 fn message(labels: Labels) -> Bytes {
     let pairs = [("s", labels.0), ("d", labels.1)];
     let labels = pairs.into_iter().filter_map(|(key, it)| Some((key.to_owned(), it?.to_owned()))).collect();
-    let metadata = wire::Ownership { labels, uid: Some("uid-b".into()), ..wire::Ownership::default() };
-    wire::wrap("x.io/v1", "Thing", &wire::OwnedObject { metadata: Some(metadata) })
+    let metadata = wire::Metadata { labels, uid: "uid-b".into(), ..wire::Metadata::default() };
+    wire::wrap("x.io/v1", "Thing", &wire::AnyMetadata { metadata: Some(metadata) })
 }
 
 /// A namespace lies in none, though its path looks as if it lay in itself.

@@ -8,16 +8,17 @@ use crate::{frames::behind_length, wire};
 #[tokio::test(start_paused = true)]
 async fn what_left_meanwhile_is_told_as_a_whole_in_protobuf() {
     let object = |name: &str, version: &str| {
-        let metadata = wire::Ownership {
-            name: Some(name.into()),
-            uid: Some(format!("uid-{name}")),
-            resource_version: Some(version.into()),
+        let metadata = wire::Metadata {
+            name: name.into(),
+            namespace: "ns".into(),
+            uid: format!("uid-{name}"),
+            resource_version: version.into(),
             owner_references: vec![wire::OwnerReference { name: "o".into(), ..wire::OwnerReference::default() }],
-            ..wire::Ownership::default()
+            ..wire::Metadata::default()
         };
-        wire::OwnedObject { metadata: Some(metadata) }
+        wire::AnyMetadata { metadata: Some(metadata) }
     };
-    let deleted = |object: &wire::OwnedObject| {
+    let deleted = |object: &wire::AnyMetadata| {
         let extension = wire::RawExtension { raw: wire::wrap("x.io/v1", "Thing", object) };
         let event = wire::WatchEvent { event_type: "DELETED".into(), object: Some(extension) };
         behind_length(&event.encode_to_vec())
@@ -34,10 +35,7 @@ async fn what_left_meanwhile_is_told_as_a_whole_in_protobuf() {
         gone
     };
     let metadata = wire::ListMeta { resource_version: "12".into(), ..wire::ListMeta::default() };
-    let namespace = wire::Metadata { namespace: "ns".into(), ..wire::Metadata::default() };
-    let namespace = wire::AnyMetadata { metadata: Some(namespace) };
-    let item = |name, version| [object(name, version).encode_to_vec(), namespace.encode_to_vec()].concat().into();
-    let items = vec![item("a", "7"), item("b", "8")];
+    let items = [("a", "7"), ("b", "8")].map(|(name, version)| object(name, version).encode_to_vec().into()).into();
     let then = wire::wrap("x.io/v1", "ThingList", &wire::List { metadata: Some(metadata), items });
     let then = move || protobuf(full(then.clone()));
     let lab = restarted(first, |_| protobuf(silent().into_body()), gone, then);
@@ -52,5 +50,5 @@ async fn what_left_meanwhile_is_told_as_a_whole_in_protobuf() {
     let event = wire::WatchEvent::decode(next().await.slice(4..)).unwrap();
     let told = wire::unwrap(&event.object.unwrap().raw).unwrap();
     assert_eq!((&*event.event_type, told.type_meta.unwrap().kind), ("DELETED", "Thing".to_owned()));
-    assert_eq!(wire::OwnedObject::decode(told.raw).unwrap(), object("a", "40"));
+    assert_eq!(wire::AnyMetadata::decode(told.raw).unwrap(), object("a", "40"));
 }
