@@ -21,7 +21,7 @@ mod protobuf;
 mod sieve;
 mod websocket;
 
-pub(crate) use cut::{behind_length, line};
+pub(crate) use cut::{behind_length, event, line};
 pub use deleted::Deleted;
 pub use marker::Marker;
 pub(crate) use marker::marked;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     body::{Body, BodyStalled, full},
@@ -210,10 +210,11 @@ impl Refusal {
             Self::Owners(_) | Self::Cut(_) => answer(StatusCode::BAD_REQUEST, "BadRequest", "owners"),
             Self::TooLong(_) => answer(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", "length"),
             Self::TooManyOwners(_) => answer(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", "owners"),
-            Self::Lock(refusal @ LockRefusal::NoRoom { .. }) => {
-                answer(refusal.code(), refusal.reason(), "lock_without_room")
+            Self::Lock(refusal) => {
+                let (code, reason) = refusal.answer();
+                let label = if matches!(refusal, LockRefusal::NoRoom { .. }) { "lock_without_room" } else { "lock" };
+                answer(code, reason, label)
             }
-            Self::Lock(refusal) => answer(refusal.code(), refusal.reason(), "lock"),
             Self::Peers(NotThere { refused, .. }) => match *refused {
                 Some(code @ StatusCode::FORBIDDEN) => answer(code, "Forbidden", "peers"),
                 Some(code @ StatusCode::CONFLICT) => answer(code, "Conflict", "peers"),
@@ -242,15 +243,17 @@ impl Refusal {
 
     /// The answer to the client, in the form that it asked for.
     pub(crate) fn into_response(self, encoding: Encoding) -> Response<Body> {
-        let answer = self.answer();
-        let Answer { code, retry, .. } = answer;
-        let message = format!("ringside-proxy: {self}");
-        let body = match encoding {
-            Encoding::Json => json(&answer, &message, self.object().as_ref()),
-            Encoding::Protobuf => protobuf(&answer, message, self.object()),
-        };
+        let Answer { code, reason, retry, .. } = self.answer();
+        let mut status = wire::Status::failure(code, reason, format!("ringside-proxy: {self}"));
+        // Of errors about one object the kind is the resource (`NewNotFound` of k8s.io/apimachinery).
+        status.details = self.object().map(|Named { resource: GroupResource { group, resource: kind }, name }| {
+            wire::StatusDetails { name, group, kind, ..wire::StatusDetails::default() }
+        });
+        if retry {
+            status.details.get_or_insert_default().retry_after_seconds = RETRY_AFTER;
+        }
         // As the API server, no WWW-Authenticate with a 401: clients have no other credentials to try.
-        let mut response = Response::new(full(body));
+        let mut response = Response::new(full(status.encoded(encoding)));
         *response.status_mut() = code;
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(encoding.media_type()));
         // What the API server puts on every answer.
@@ -266,43 +269,55 @@ impl Refusal {
     }
 }
 
-fn json(answer: &Answer, message: &str, object: Option<&Named>) -> Bytes {
-    let mut status = json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": message, "reason": answer.reason, "code": answer.code.as_u16(),
-    });
-    if let Some(Named { resource, name }) = object {
-        // Of errors about one object the kind is the resource (`NewNotFound` of k8s.io/apimachinery).
-        status["details"] = json!({ "name": name, "kind": resource.resource });
-        if !resource.group.is_empty() {
-            status["details"]["group"] = json!(resource.group);
+impl wire::Status {
+    /// One of a request that is not done.
+    pub(crate) fn failure(code: StatusCode, reason: &str, message: String) -> Self {
+        Self {
+            metadata: Some(wire::ListMeta::default()),
+            status: "Failure".to_owned(),
+            message,
+            reason: reason.to_owned(),
+            code: code.as_u16().into(),
+            ..Self::default()
         }
     }
-    if answer.retry {
-        status["details"]["retryAfterSeconds"] = json!(RETRY_AFTER);
+
+    /// The object in this encoding.
+    pub(crate) fn encoded(&self, encoding: Encoding) -> Bytes {
+        match encoding {
+            Encoding::Json => self.json().to_string().into(),
+            Encoding::Protobuf => wire::wrap("v1", "Status", self),
+        }
     }
-    status.to_string().into()
+
+    fn json(&self) -> Value {
+        let details = self.details.as_ref().map(|details| {
+            given([
+                ("name", json!(details.name)),
+                ("group", json!(details.group)),
+                ("kind", json!(details.kind)),
+                ("retryAfterSeconds", json!(details.retry_after_seconds)),
+                ("uid", json!(details.uid)),
+            ])
+        });
+        given([
+            ("kind", json!("Status")),
+            ("apiVersion", json!("v1")),
+            ("metadata", json!({})),
+            ("status", json!(self.status)),
+            ("message", json!(self.message)),
+            ("reason", json!(self.reason)),
+            ("details", json!(details)),
+            ("code", json!(self.code)),
+        ])
+    }
 }
 
-fn protobuf(answer: &Answer, message: String, object: Option<Named>) -> Bytes {
-    let mut details = object.map(|Named { resource, name }| wire::StatusDetails {
-        name,
-        group: resource.group,
-        kind: resource.resource,
-        ..wire::StatusDetails::default()
-    });
-    if answer.retry {
-        details.get_or_insert_default().retry_after_seconds = RETRY_AFTER;
-    }
-    let status = wire::Status {
-        metadata: Some(wire::ListMeta::default()),
-        status: "Failure".to_owned(),
-        message,
-        reason: answer.reason.to_owned(),
-        details,
-        code: answer.code.as_u16().into(),
-    };
-    wire::wrap("v1", "Status", &status)
+/// Of these fields those that say something, as in protobuf.
+fn given<const N: usize>(fields: [(&str, Value); N]) -> Value {
+    let empty = [Value::Null, json!(""), json!(0)];
+    let given = fields.into_iter().filter(|(_, value)| !empty.contains(value));
+    given.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 #[cfg(test)]

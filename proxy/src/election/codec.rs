@@ -10,9 +10,9 @@ use super::{
     object::{Kind, Object},
 };
 use crate::{
-    frames::{behind_length, line},
+    frames::{self, behind_length, line},
     request::representation::{Encoding, is_compressed},
-    wire::{self, RawExtension, WatchEvent},
+    wire::{self, WatchEvent},
 };
 
 /// Reads an object of this kind from a body; `None` if it is none, which is the API server's to judge.
@@ -59,14 +59,10 @@ pub(super) fn encode(object: &Object, encoding: Encoding) -> Bytes {
 
 /// Writes an event of a watch, with what stands between events.
 pub(super) fn encode_event(event: &str, object: &Object, encoding: Encoding) -> Bytes {
-    let object = encode(object, encoding);
+    let event = frames::event(event, encode(object, encoding), encoding);
     match encoding {
-        // The type comes first, for readers that rely on it.
-        Encoding::Json => line(&[format!(r#"{{"type":"{event}","object":"#).as_bytes(), &object, b"}"].concat()),
-        Encoding::Protobuf => {
-            let event = WatchEvent { event_type: event.to_owned(), object: Some(RawExtension { raw: object }) };
-            behind_length(&event.encode_to_vec())
-        }
+        Encoding::Json => line(&event),
+        Encoding::Protobuf => behind_length(&event),
     }
 }
 
@@ -96,28 +92,12 @@ pub(super) fn encode_deleted(object: &Object, encoding: Encoding) -> Bytes {
     let (name, uid) = (object.metadata().name.clone(), object.metadata().uid.clone());
     let (name, uid) = (name.unwrap_or_default(), uid.unwrap_or_default());
     let (group, kind) = object.kind().names();
-    match encoding {
-        Encoding::Json => {
-            let mut status = json!({
-                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": SUCCESS,
-                "details": {"name": name, "kind": kind, "uid": uid},
-            });
-            if !group.is_empty() {
-                status["details"]["group"] = json!(group);
-            }
-            status.to_string().into()
-        }
-        Encoding::Protobuf => {
-            let (group, kind) = (group.to_owned(), kind.to_owned());
-            let status = wire::Status {
-                metadata: Some(wire::ListMeta::default()),
-                status: SUCCESS.to_owned(),
-                details: Some(wire::StatusDetails { name, group, kind, uid, ..wire::StatusDetails::default() }),
-                ..wire::Status::default()
-            };
-            wire::wrap("v1", "Status", &status)
-        }
-    }
+    let (group, kind) = (group.to_owned(), kind.to_owned());
+    let status = wire::Status {
+        metadata: Some(wire::ListMeta::default()),
+        status: "Success".to_owned(),
+        details: Some(wire::StatusDetails { name, group, kind, uid, ..wire::StatusDetails::default() }),
+        ..wire::Status::default()
+    };
+    status.encoded(encoding)
 }
-
-const SUCCESS: &str = "Success";

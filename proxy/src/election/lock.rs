@@ -59,18 +59,19 @@ pub enum LockRefusal {
 }
 
 impl LockRefusal {
-    /// The HTTP status.
-    pub fn code(&self) -> StatusCode {
+    /// The HTTP status, and the reason in a `Status`.
+    pub fn answer(&self) -> (StatusCode, &'static str) {
         match self {
-            Self::AlreadyExists(_) | Self::Conflict(_) => StatusCode::CONFLICT,
-            Self::NotFound(_) => StatusCode::NOT_FOUND,
-            Self::Body(_) => StatusCode::BAD_REQUEST,
-            Self::PatchType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::AlreadyExists(_) => (StatusCode::CONFLICT, "AlreadyExists"),
+            Self::NotFound(_) => (StatusCode::NOT_FOUND, "NotFound"),
+            Self::Conflict(_) => (StatusCode::CONFLICT, "Conflict"),
+            Self::Body(_) => (StatusCode::BAD_REQUEST, "BadRequest"),
+            Self::PatchType(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType"),
             // As for an exceeded ResourceQuota.
-            Self::NoRoom { .. } | Self::NotHeld { forbidden: true, .. } => StatusCode::FORBIDDEN,
+            Self::NoRoom { .. } | Self::NotHeld { forbidden: true, .. } => (StatusCode::FORBIDDEN, "Forbidden"),
             // It is worth to try again.
-            Self::NotHeld { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Answer => StatusCode::BAD_GATEWAY,
+            Self::NotHeld { .. } => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),
+            Self::Answer => (StatusCode::BAD_GATEWAY, "InternalError"),
         }
     }
 
@@ -83,20 +84,6 @@ impl LockRefusal {
             | Self::NoRoom { name, .. }
             | Self::NotHeld { name, .. } => Some(name),
             Self::Body(_) | Self::PatchType(_) | Self::Answer => None,
-        }
-    }
-
-    /// The reason in a `Status`.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::AlreadyExists(_) => "AlreadyExists",
-            Self::NotFound(_) => "NotFound",
-            Self::Conflict(_) => "Conflict",
-            Self::Body(_) => "BadRequest",
-            Self::PatchType(_) => "UnsupportedMediaType",
-            Self::NoRoom { .. } | Self::NotHeld { forbidden: true, .. } => "Forbidden",
-            Self::NotHeld { .. } => "ServiceUnavailable",
-            Self::Answer => "InternalError",
         }
     }
 }

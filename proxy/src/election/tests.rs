@@ -490,12 +490,12 @@ fn no_more_locks_are_kept_than_fit_and_deleted_ones_make_room() {
         refused.to_string().contains(&format!("\"lock-{full}\"")) && refused.to_string().contains("40960"),
         "{refused}"
     );
-    assert_eq!(refused.code(), 403);
+    assert_eq!(refused.answer().0, 403);
     // One that is kept may not outgrow the room either.
     let mut grown = record(kind(0), "lock-0", "a");
     grown.metadata_mut().annotations = Some([("x".to_owned(), "x".repeat(40 << 10))].into());
     let replaced = server.ask(&Asked::Replace(lock(kind(0), "lock-0")), JSON, &grown).unwrap();
-    assert_eq!(replaced.unwrap_err().code(), 403);
+    assert_eq!(replaced.unwrap_err().answer().0, 403);
     let knows = |n| server.0.knows(&lock(kind(n), &format!("lock-{n}")));
     for n in [6, 7] {
         server.delete(&lock(kind(n), &format!("lock-{n}")), JSON);
@@ -543,7 +543,7 @@ async fn a_lock_that_the_controller_leads_by_no_more_makes_room() {
     let create = |n| server.ask(&making(Kind::Lease), JSON, &record(Kind::Lease, &format!("lock-{n}"), "a")).unwrap();
     let full = (0..1000).find(|n| create(*n).is_err()).unwrap();
     tokio::time::advance(STANDSTILL).await;
-    assert_eq!(create(full).unwrap_err().code(), 403);
+    assert_eq!(create(full).unwrap_err().answer().0, 403);
     tokio::time::advance(Duration::from_secs(16)).await;
     assert_eq!(create(full).unwrap().0, 201);
 }

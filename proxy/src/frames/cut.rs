@@ -3,16 +3,13 @@
 //! kopf, for one, restarts a watch after 410 alone; any other error is fatal to it.
 
 use bytes::Bytes;
+use http::StatusCode;
 use prost::Message;
-use serde_json::json;
 
 use crate::{
     request::representation::Encoding,
-    wire::{self, ListMeta, RawExtension, Status, WatchEvent},
+    wire::{RawExtension, Status, WatchEvent},
 };
-
-const CODE: u16 = 410;
-const REASON: &str = "Expired";
 
 /// First bytes of the only or last frame of a message: text, binary, and the end of the WebSocket.
 const TEXT: u8 = 0x81;
@@ -24,16 +21,23 @@ const NORMAL_CLOSURE: u16 = 1000;
 
 /// As a line of JSON.
 pub(super) fn json(message: &str) -> Bytes {
-    line(&text(message))
+    line(&expired(message, Encoding::Json))
 }
 
-fn text(message: &str) -> Vec<u8> {
-    let object = json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {},
-        "status": "Failure", "message": message, "reason": REASON, "code": CODE,
-    });
-    // serde_json orders keys by name, and the type must come first for readers that rely on it.
-    format!("{{\"type\":\"ERROR\",\"object\":{object}}}").into_bytes()
+fn expired(message: &str, encoding: Encoding) -> Vec<u8> {
+    let status = Status::failure(StatusCode::GONE, "Expired", message.to_owned());
+    event("ERROR", status.encoded(encoding), encoding)
+}
+
+/// An event with this object, without what stands between events.
+pub(crate) fn event(event_type: &str, object: Bytes, encoding: Encoding) -> Vec<u8> {
+    match encoding {
+        // The type comes first, for readers that rely on it.
+        Encoding::Json => [format!(r#"{{"type":"{event_type}","object":"#).as_bytes(), &object, b"}"].concat(),
+        Encoding::Protobuf => {
+            WatchEvent { event_type: event_type.to_owned(), object: Some(RawExtension { raw: object }) }.encode_to_vec()
+        }
+    }
 }
 
 /// An event in JSON as one of a plain watch.
@@ -71,11 +75,7 @@ pub(super) fn with_length(first: u8, event: &[u8]) -> Bytes {
 
 /// As a message, and the closing of the WebSocket behind it (section 5.5.1).
 pub(super) fn websocket(message: &str, encoding: Encoding) -> Bytes {
-    let event = match encoding {
-        Encoding::Json => text(message),
-        Encoding::Protobuf => event(message),
-    };
-    [self::message(encoding, &event), close()].concat().into()
+    [self::message(encoding, &expired(message, encoding)), close()].concat().into()
 }
 
 /// The closing of a WebSocket alone, as the API server ends a watch at its timeout.
@@ -85,19 +85,5 @@ pub(super) fn close() -> Bytes {
 
 /// As protobuf behind its length.
 pub(super) fn protobuf(message: &str) -> Bytes {
-    behind_length(&event(message))
-}
-
-/// As a `WatchEvent` in protobuf.
-fn event(message: &str) -> Vec<u8> {
-    let status = Status {
-        metadata: Some(ListMeta::default()),
-        status: "Failure".to_owned(),
-        message: message.to_owned(),
-        reason: REASON.to_owned(),
-        code: CODE.into(),
-        ..Status::default()
-    };
-    let object = RawExtension { raw: wire::wrap("v1", "Status", &status) };
-    WatchEvent { event_type: "ERROR".to_owned(), object: Some(object) }.encode_to_vec()
+    behind_length(&expired(message, Encoding::Protobuf))
 }

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use prost::Message;
 use serde_json::{Map, Value, json};
 
+use super::cut;
 use crate::{
     request::representation::{Encoding, Form},
-    wire::{self, AnyMetadata, Metadata, RawExtension, TypeMeta, Unknown, WatchEvent},
+    wire::{self, AnyMetadata, Metadata, TypeMeta, Unknown},
 };
 
 /// What the event is about.
@@ -39,10 +40,11 @@ const METADATA_VERSION: &str = "meta.k8s.io/v1";
 impl Deleted {
     /// The event, without what stands between events.
     pub(super) fn event(&self, encoding: Encoding, form: Form) -> Vec<u8> {
-        match encoding {
-            Encoding::Json => format!("{{\"type\":\"DELETED\",\"object\":{}}}", self.json(form)).into_bytes(),
+        let object = match encoding {
+            Encoding::Json => self.json(form).to_string().into(),
             Encoding::Protobuf => self.protobuf(form),
-        }
+        };
+        cut::event("DELETED", object, encoding)
     }
 
     fn kind(&self, form: Form) -> (&str, &str) {
@@ -80,14 +82,14 @@ impl Deleted {
         })
     }
 
-    fn protobuf(&self, form: Form) -> Vec<u8> {
+    fn protobuf(&self, form: Form) -> Bytes {
         let (api_version, kind) = self.kind(form);
         if let Some(whole) = self.whole.as_ref().filter(|_| form == Form::Object) {
             // Decoders merge metadata that comes twice, and take the last version.
             let version = Metadata { resource_version: self.resource_version.clone(), ..Metadata::default() };
             let raw = [&whole[..], &AnyMetadata { metadata: Some(version) }.encode_to_vec()].concat().into();
             let type_meta = TypeMeta { api_version: api_version.to_owned(), kind: kind.to_owned() };
-            return event(wire::enveloped(&Unknown { type_meta: Some(type_meta), raw, ..Unknown::default() }));
+            return wire::enveloped(&Unknown { type_meta: Some(type_meta), raw, ..Unknown::default() });
         }
         let metadata = Metadata {
             name: self.name.clone(),
@@ -97,10 +99,6 @@ impl Deleted {
             labels: self.labels.clone(),
             ..Metadata::default()
         };
-        event(wire::wrap(api_version, kind, &AnyMetadata { metadata: Some(metadata) }))
+        wire::wrap(api_version, kind, &AnyMetadata { metadata: Some(metadata) })
     }
-}
-
-fn event(raw: Bytes) -> Vec<u8> {
-    WatchEvent { event_type: "DELETED".to_owned(), object: Some(RawExtension { raw }) }.encode_to_vec()
 }

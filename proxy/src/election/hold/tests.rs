@@ -269,7 +269,7 @@ async fn what_the_api_server_refuses_is_told_with_its_words() {
     for (status, code) in [(StatusCode::FORBIDDEN, 403), (StatusCode::INTERNAL_SERVER_ERROR, 503)] {
         server.refuse(Some(status));
         let refused = server.hold().take(&name, &Claim::default()).await.unwrap_err();
-        assert_eq!(refused.code(), code);
+        assert_eq!(refused.answer().0, code);
         assert!(refused.to_string().contains("can't be held for the ring"), "{refused}");
     }
 }

@@ -79,7 +79,7 @@ fn what_looks_like_a_lock_takes_no_room_from_one_that_is_named() {
     server.0.wait_until_kept();
     assert_eq!(Locks::kept_in("ns".into(), kept()).led().len(), full + 1, "as the next proxy knows");
     server.delete(&name, JSON);
-    assert_eq!(create("one-too-many").unwrap_err().code(), 403, "nor is its room another's");
+    assert_eq!(create("one-too-many").unwrap_err().answer().0, 403, "nor is its room another's");
     assert_eq!(create("lock").unwrap().0, 201);
     server.delete(&of_lease("lock-7"), JSON);
     assert_eq!(create("one-more").unwrap().0, 201);
