@@ -244,7 +244,6 @@ impl Hold {
     /// Nothing is known of any lock any more: after a gap of the shard Lease.
     pub fn knows_nothing(&self) {
         self.standings.lock().clear();
-        self.leads.knows_nothing();
     }
 
     /// It is the ring's, and was renewed then or after. Electors go by what the record says, or by what they are told

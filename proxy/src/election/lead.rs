@@ -5,14 +5,7 @@
 //! may be until the controller can't believe any more that it leads, nothing is done for it but what is asked about the locks
 //! themselves: by these it finds out.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{fmt, time::Duration};
 
 use tokio::{
     sync::watch,
@@ -32,19 +25,16 @@ pub struct LeadInDoubt;
 #[derive(Clone, Default)]
 pub struct Lead {
     over: CancellationToken,
-    state: State,
+    /// None while the ring held the locks when it was looked last, or it was not looked yet.
+    doubt: Option<Doubt>,
 }
 
-/// What is known of the locks that the controller may believe to lead by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
-    /// The ring held them when it was looked last, or it was not looked yet.
-    #[default]
-    Held,
-    /// In this term of the shard Lease no look has succeeded yet.
-    Unknown(Instant),
-    /// The ring may have lost one.
-    Doubted(Instant),
+/// The ring may have lost a lock that the controller may believe to lead by, or no look at it has succeeded yet.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    since: Instant,
+    /// Whether it was warned of.
+    told: bool,
 }
 
 impl Lead {
@@ -60,19 +50,15 @@ impl Lead {
 
 impl fmt::Debug for Lead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lead").field("state", &self.state).finish_non_exhaustive()
+        f.debug_struct("Lead").field("doubt", &self.doubt).finish_non_exhaustive()
     }
 }
 
 /// The lead of now.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Leads {
-    lead: watch::Sender<Lead>,
-    /// Whether the locks were covered once since the term of the shard Lease began.
-    known: Arc<AtomicBool>,
-}
+pub(super) struct Leads(watch::Sender<Lead>);
 
-/// How long the first looks of a term may take before it is warned of.
+/// How long a doubt lasts before it is warned of. The first looks of a term of the shard Lease take a moment.
 const WARN_AFTER: Duration = Duration::from_secs(4);
 
 impl Leads {
@@ -81,9 +67,9 @@ impl Leads {
     /// # Errors
     /// When it may not by then.
     pub(super) async fn pass(&self, covered: impl Fn() -> bool, patience: Duration) -> Result<Lead, LeadInDoubt> {
-        let mut leads = self.lead.subscribe();
+        let mut leads = self.0.subscribe();
         // The clock is asked as well: a time runs out whether or not anybody runs to notice.
-        let led = leads.wait_for(|lead| lead.state == State::Held && covered());
+        let led = leads.wait_for(|lead| lead.doubt.is_none() && covered());
         match timeout(patience, led).await {
             Ok(Ok(lead)) => Ok(lead.clone()),
             _ => Err(LeadInDoubt),
@@ -92,33 +78,30 @@ impl Leads {
 
     /// Takes up whether it may.
     pub(super) fn review(&self, covered: bool, locks: &Locks) {
-        let was_known = self.known.fetch_or(covered, Ordering::Relaxed);
-        let doubt = |lead: &mut Lead, since| {
-            lead.state = State::Doubted(since);
-            tracing::warn!(
-                locks = locks.believed_names(),
-                "the ring may have lost the real lock of the controller's election; refusing the controller's requests meanwhile"
-            );
-        };
-        self.lead.send_if_modified(|lead| {
-            match (covered, lead.state) {
-                (false, State::Held) => {
+        self.0.send_if_modified(|lead| {
+            match (covered, &mut lead.doubt) {
+                (false, None) => {
                     lead.over.cancel();
-                    if was_known {
-                        doubt(lead, Instant::now());
-                    } else {
-                        lead.state = State::Unknown(Instant::now());
-                    }
+                    lead.doubt = Some(Doubt { since: Instant::now(), told: false });
                 }
-                (false, State::Unknown(since)) if since.elapsed() >= WARN_AFTER => doubt(lead, since),
-                (true, State::Unknown(_)) => *lead = Lead::default(),
-                (true, State::Doubted(since)) => {
-                    tracing::info!(seconds = since.elapsed().as_secs(), "resumed the controller's requests");
+                (false, Some(doubt)) => {
+                    if !doubt.told && doubt.since.elapsed() >= WARN_AFTER {
+                        doubt.told = true;
+                        tracing::warn!(
+                            locks = locks.believed_names(),
+                            "the ring may have lost the real lock of the controller's election; refusing the controller's requests meanwhile"
+                        );
+                    }
+                    return false;
+                }
+                (true, Some(doubt)) => {
+                    if doubt.told {
+                        tracing::info!(seconds = doubt.since.elapsed().as_secs(), "resumed the controller's requests");
+                    }
                     *lead = Lead::default();
                 }
                 // Who waits asks the clock again.
-                (true, State::Held) => {}
-                (false, _) => return false,
+                (true, None) => {}
             }
             true
         });
@@ -126,19 +109,11 @@ impl Leads {
 
     /// How long the controller has waited by now; zero when it may act.
     pub(super) fn doubted_for(&self) -> Duration {
-        match self.lead.borrow().state {
-            State::Held => Duration::ZERO,
-            State::Unknown(since) | State::Doubted(since) => since.elapsed(),
-        }
-    }
-
-    /// Another term of the shard Lease begins, and the locks have to be looked at.
-    pub(super) fn knows_nothing(&self) {
-        self.known.store(false, Ordering::Relaxed);
+        self.0.borrow().doubt.map_or(Duration::ZERO, |doubt| doubt.since.elapsed())
     }
 
     #[cfg(test)]
-    pub(super) fn is_doubted(&self) -> bool {
-        matches!(self.lead.borrow().state, State::Doubted(_))
+    pub(super) fn is_warned_of(&self) -> bool {
+        self.0.borrow().doubt.is_some_and(|doubt| doubt.told)
     }
 }
