@@ -8,7 +8,7 @@ use std::{
 use http::StatusCode;
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    encoding::{DescriptorEncoder, EncodeMetric},
     metrics::{
         counter::{ConstCounter, Counter},
         family::Family,
@@ -34,40 +34,22 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct Metrics(Arc<Counters>);
 
+/// Counters by so many labels, each with its name and its value.
+type Labelled<const N: usize> = Family<[(&'static str, &'static str); N], Counter>;
+
 #[derive(Debug, Default)]
 struct Counters {
-    requests: Family<Answered, Counter>,
+    requests: Labelled<2>,
     narrowed: Counter,
-    refused: Family<Reason, Counter>,
+    refused: Labelled<1>,
     asked: Counter,
-    unseen: Family<What, Counter>,
-    foreign: Family<Outcome, Counter>,
-    unlabelled: Family<Outcome, Counter>,
+    unseen: Labelled<1>,
+    foreign: Labelled<1>,
+    unlabelled: Labelled<1>,
     unfiltered: Counter,
-    arrived: Family<Outcome, Counter>,
+    arrived: Labelled<1>,
     kinds: Gauge,
     kinds_evicted: Counter,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Answered {
-    verb: &'static str,
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct What {
-    what: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Outcome {
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Reason {
-    reason: &'static str,
 }
 
 impl Metrics {
@@ -85,7 +67,7 @@ impl Metrics {
             400..500 => "client_error",
             _ => "server_error",
         };
-        self.0.requests.get_or_create(&Answered { verb, outcome }).inc();
+        self.0.requests.get_or_create(&[("verb", verb), ("outcome", outcome)]).inc();
     }
 
     /// A request was narrowed to the shard.
@@ -95,7 +77,7 @@ impl Metrics {
 
     /// The proxy refused a request.
     pub fn refused(&self, reason: &'static str) {
-        self.0.refused.get_or_create(&Reason { reason }).inc();
+        self.0.refused.get_or_create(&[("reason", reason)]).inc();
     }
 
     /// The labels of an object were asked for, for the fence.
@@ -105,17 +87,17 @@ impl Metrics {
 
     /// A request came that the API server's own fence can't judge, for this reason (docs/dev/fence.md, "What it does not see").
     pub fn unseen(&self, what: &'static str) {
-        self.0.unseen.get_or_create(&What { what }).inc();
+        self.0.unseen.get_or_create(&[("what", what)]).inc();
     }
 
     /// A request came with another account's token.
     pub fn foreign(&self, outcome: &'static str) {
-        self.0.foreign.get_or_create(&Outcome { outcome }).inc();
+        self.0.foreign.get_or_create(&[("outcome", outcome)]).inc();
     }
 
     /// A controlled object had no label: it has one now, or was left to the sharder.
     pub fn unlabelled(&self, outcome: &'static str) {
-        self.0.unlabelled.get_or_create(&Outcome { outcome }).inc();
+        self.0.unlabelled.get_or_create(&[("outcome", outcome)]).inc();
     }
 
     /// The client of a request about objects of the ring accepts YAML and no JSON, so it sees their labels.
@@ -126,7 +108,7 @@ impl Metrics {
     /// Objects came from other shards, and are shown after their children; or before, as these took too long.
     pub fn arrived(&self, in_time: bool) {
         let outcome = if in_time { "after_children" } else { "too_late" };
-        self.0.arrived.get_or_create(&Outcome { outcome }).inc();
+        self.0.arrived.get_or_create(&[("outcome", outcome)]).inc();
     }
 
     /// So many kinds of owners are known now, and so many were forgotten for that.
@@ -142,17 +124,17 @@ impl Metrics {
 
     #[cfg(test)]
     pub(crate) fn were_unlabelled(&self, outcome: &'static str) -> u64 {
-        self.0.unlabelled.get_or_create(&Outcome { outcome }).get()
+        self.0.unlabelled.get_or_create(&[("outcome", outcome)]).get()
     }
 
     #[cfg(test)]
     pub(crate) fn were_foreign(&self, outcome: &'static str) -> u64 {
-        self.0.foreign.get_or_create(&Outcome { outcome }).get()
+        self.0.foreign.get_or_create(&[("outcome", outcome)]).get()
     }
 
     #[cfg(test)]
     pub(crate) fn have_arrived(&self, outcome: &'static str) -> u64 {
-        self.0.arrived.get_or_create(&Outcome { outcome }).get()
+        self.0.arrived.get_or_create(&[("outcome", outcome)]).get()
     }
 
     #[cfg(test)]
@@ -162,7 +144,7 @@ impl Metrics {
 
     #[cfg(test)]
     pub(crate) fn were_unseen(&self, what: &'static str) -> u64 {
-        self.0.unseen.get_or_create(&What { what }).get()
+        self.0.unseen.get_or_create(&[("what", what)]).get()
     }
 
     /// Registers these and what is measured at each scrape. All carry the ring, as the alerts are by ring.

@@ -110,6 +110,8 @@ async fn every_metric_carries_the_ring() {
     let without: Vec<_> =
         text.lines().filter(|line| !line.starts_with('#') && !line.contains(r#"ring="example""#)).collect();
     assert!(without.is_empty(), "{without:?}");
+    let answered = r#"ringside_proxy_requests_total{ring="example",verb="read",outcome="ok"} 1"#;
+    assert!(text.lines().any(|line| line == answered), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
