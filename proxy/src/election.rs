@@ -142,7 +142,7 @@ impl Locks {
 
     /// With what a proxy before this one has told a controller that may run still.
     pub(crate) fn kept_in(home: String, kept: Kept) -> Self {
-        let believed = kept.read(&home).into_iter().map(|(name, lasts)| (name, Belief::new(lasts))).collect();
+        let believed = kept.read().into_iter().map(|(name, lasts)| (name, Belief::new(lasts))).collect();
         Self { believed: Mutex::new(believed), kept: Some(kept), ..Self::new(home) }
     }
 

@@ -11,6 +11,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use ringside_ring::{cluster_ring::GroupResource, labels::ring_of, lease::holder};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::record::{LASTS, Record};
@@ -21,7 +22,7 @@ pub(super) const RECORD: &str = "control-plane.alpha.kubernetes.io/leader";
 const RECORD_DOMAIN: &[u8] = b"control-plane.alpha.kubernetes.io";
 
 /// The kinds of objects that an election is held by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// `leases.coordination.k8s.io`.
     Lease,
@@ -30,7 +31,7 @@ pub enum Kind {
 }
 
 /// A lock's kind, namespace and name.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LockName {
     /// The kind.
     pub kind: Kind,
