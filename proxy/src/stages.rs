@@ -44,6 +44,7 @@ use crate::{
 
 pub mod admit;
 pub mod answer;
+mod as_client;
 pub mod authenticate;
 pub mod begin;
 pub mod context;

@@ -18,10 +18,10 @@ use ringside_runtime::client;
 
 use super::{
     Answered, Next, OwnRequests,
+    as_client::{collection, going_on, of_question, selected},
     context::{AdmittedRequest, RequestContext},
     list::List,
     narrow::with_query,
-    resume::{collection, going_on, of_question, selected},
 };
 use crate::{
     body::{Body, BodyError, BoxError, empty},

@@ -9,23 +9,23 @@
 //! that is stale ([`RequestContext`](super::context::RequestContext)). One from just there passes: when nothing is written, a new list comes from there too.
 //! Where that version is below what was seen before, etcd was restored, and what was seen counts no more.
 
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use http::{Request, Response, StatusCode, Uri};
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 use serde::Deserialize;
 
 use super::{
     OwnRequests,
+    as_client::{collection, list_as_client},
     context::AdmittedRequest,
     list::ListMeta,
-    narrow::{start_of_watch, with_query},
+    narrow::start_of_watch,
 };
 use crate::{
     body::{Body, empty},
     budget::Budget,
     fence::Fence,
     policy::Read,
-    request::{Query, RequestInfo, Resource, Verb},
+    request::{Query, Resource, Verb},
     status::Refusal,
     upstream::UpstreamError,
     views::Views,
@@ -95,26 +95,6 @@ impl Resuming {
     }
 }
 
-/// A list of the proxy's own, up to what is listed, which is asked for as the client that sends these headers.
-pub(super) fn list_as_client(headers: &HeaderMap) -> Request<()> {
-    let mut list = Request::new(());
-    *list.headers_mut() = of_question(headers);
-    list
-}
-
-/// The headers of a list of the proxy's own, which is asked for as the client: without those that say something of a body, since
-/// it has none.
-pub(super) fn of_question(of_client: &HeaderMap) -> HeaderMap {
-    let mut headers = of_client.clone();
-    for about_body in [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::CONTENT_ENCODING, header::EXPECT] {
-        headers.remove(about_body);
-    }
-    let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-    headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
-    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    headers
-}
-
 /// One object of what the client may list: permissions can be for one namespace, or for one name.
 fn question(resource: &Resource, query: &Query) -> Option<Uri> {
     let named = resource.name.as_ref().map(|name| format!("metadata.name={name}"));
@@ -122,34 +102,6 @@ fn question(resource: &Resource, query: &Query) -> Option<Uri> {
     let query = Query::default().with("fieldSelector", fields);
     let path = collection(&resource.kind, &resource.version, resource.namespace.as_deref());
     format!("{path}?{query}&limit=1").parse().ok()
-}
-
-/// What a list selects that shows what a watch does, which is narrowed to the shard.
-pub(super) fn selected(info: &RequestInfo, narrowed: &Query) -> Option<Query> {
-    let named = info.resource.name.as_ref().map(|name| format!("metadata.name={name}"));
-    let mut query = Query::default();
-    query.set("labelSelector", narrowed.first("labelSelector")?);
-    if let Some(fields) = named.as_deref().or_else(|| narrowed.first("fieldSelector")) {
-        query.set("fieldSelector", fields);
-    }
-    Some(query)
-}
-
-/// What a watch is asked for by that goes on from there.
-pub(super) fn going_on(uri: &Uri, from: &str) -> Option<Uri> {
-    let mut query = Query::parse(uri.query().unwrap_or_default()).ok()?;
-    query.remove(&["sendInitialEvents", "resourceVersionMatch"]);
-    query.set("resourceVersion", from);
-    with_query(uri, &query.to_string()).ok()
-}
-
-/// The path of a resource's objects.
-pub(super) fn collection(resource: &GroupResource, version: &str, namespace: Option<&str>) -> String {
-    let encode = |part: &str| utf8_percent_encode(part, NON_ALPHANUMERIC).to_string();
-    let (group, version) = (&resource.group, encode(version));
-    let api = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{}/{version}", encode(group)) };
-    let namespace = namespace.map(|name| format!("/namespaces/{}", encode(name)));
-    format!("{api}{}/{}", namespace.unwrap_or_default(), encode(&resource.resource))
 }
 
 #[derive(Deserialize)]

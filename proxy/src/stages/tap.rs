@@ -138,7 +138,7 @@ impl<S: Next> Tap<S> {
         let view = viewed.open();
         let tapping = Tapping {
             handshake: client.as_ref().map(|_| headers.clone()).unwrap_or_default(),
-            asks: view.map(|view| Asks::of(&asked, view.scope())),
+            asks: view.map(|view| Asks::of(&asked, view.scope(), self.own.clone())),
             form: Form::negotiated(headers),
             bookmarks,
             marks: view.is_some() && self.state.marks.are_for(agent),
@@ -149,7 +149,6 @@ impl<S: Next> Tap<S> {
             over: context.admitted.over().boxed(),
             budget,
             window,
-            own: self.own.clone(),
         };
         let question = view.and_then(|view| Question::of(&asked, view.scope(), self.own.clone()));
         let (upgrades, answered) = (self.state.upgrades.clone(), self.next.call(asked));
@@ -237,7 +236,6 @@ struct Tapping {
     budget: Budget,
     /// Counted as long as the answer is there.
     window: WindowPermit,
-    own: OwnRequests,
 }
 
 /// Why a watch is ended.
@@ -283,7 +281,7 @@ impl Tapping {
         if self.marks {
             watched.marking();
         }
-        watched.begin(self.asks, self.form, self.own);
+        watched.begin(self.asks, self.form);
         watched.arriving(self.arrivals);
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(match connections {

@@ -23,21 +23,19 @@ use futures::{
     FutureExt,
     future::{BoxFuture, join_all},
 };
-use http::{Request, StatusCode};
+use http::StatusCode;
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 use ringside_runtime::client::{Connection, Watch};
 use tokio::time::timeout;
 
 use crate::{
-    body::{BodyError, empty},
-    budget::Budget,
+    body::BodyError,
     metrics::Metrics,
     request::Query,
     stages::{
         OwnRequests,
+        as_client::AsClient,
         context::{AdmittedRequest, RequestContext},
-        narrow::with_query,
-        resume::{collection, list_as_client},
     },
     views::{CacheProbe, Scope, View, Watching},
 };
@@ -148,37 +146,28 @@ fn known(view: &View, children: &[GroupResource], metrics: &Metrics) -> BoxFutur
 
 /// How the API server that serves a watch of children is asked what it knows, as its client.
 #[derive(Clone)]
-pub(super) struct Question {
-    send: OwnRequests,
-    budget: Budget,
-    request: Request<()>,
-    scope: Arc<Scope>,
-}
+pub(super) struct Question(AsClient);
 
 impl Question {
     /// None for a watch of what is no child in the ring: nothing waits for that.
-    pub(super) fn of(
-        AdmittedRequest { request, context }: &AdmittedRequest,
-        scope: &Arc<Scope>,
-        send: OwnRequests,
-    ) -> Option<Self> {
-        context.admitted.policy.families.values().find(|children| children.contains(&scope.resource))?;
-        let mut list = list_as_client(request.headers());
+    pub(super) fn of(asked: &AdmittedRequest, scope: &Arc<Scope>, own: OwnRequests) -> Option<Self> {
+        asked.context.admitted.policy.families.values().find(|children| children.contains(&scope.resource))?;
+        let mut client = AsClient::of(asked, scope, own);
         // On the connections of watches.
-        list.extensions_mut().insert(Watch);
-        Some(Self { send, budget: context.origin.budget.clone(), request: list, scope: scope.clone() })
+        client.request.extensions_mut().insert(Watch);
+        Some(Self(client))
     }
 
     /// Asked by the connection of the watch, where that is known.
     pub(super) fn by(mut self, connection: Option<Connection>) -> CacheProbe {
         if let Some(connection) = connection {
-            self.request.extensions_mut().insert(connection);
+            self.0.request.extensions_mut().insert(connection);
         }
         CacheProbe::new(move || self.clone().ask().boxed())
     }
 
     async fn ask(self) {
-        let namespace = self.scope.namespace.as_deref().unwrap_or(ANY_NAMESPACE);
+        let namespace = self.0.scope.namespace.as_deref().unwrap_or(ANY_NAMESPACE);
         // Its resource may have no namespaces.
         if self.list(Some(namespace)).await == Some(StatusCode::NOT_FOUND) {
             self.list(None).await;
@@ -186,13 +175,12 @@ impl Question {
     }
 
     async fn list(&self, namespace: Option<&str>) -> Option<StatusCode> {
-        let mut request = self.request.clone().map(|()| empty());
-        let path = collection(&self.scope.resource, &self.scope.version, namespace).parse().ok()?;
-        *request.uri_mut() = with_query(&path, &Query::default().with("fieldSelector", NOTHING)).ok()?;
-        let answer = (self.send)(request).await.ok()?;
+        let mut nothing = Query::default();
+        nothing.set("fieldSelector", NOTHING);
+        let answer = self.0.list(namespace, &nothing, None).await?.ok()?;
         let status = answer.status();
         // To its end, which frees its place on the connection; what it says is of no interest.
-        drop(self.budget.collect(answer.into_body(), MAX_ANSWER).await);
+        drop(self.0.budget.collect(answer.into_body(), MAX_ANSWER).await);
         Some(status)
     }
 }

@@ -5,11 +5,11 @@
 //! compacted (five minutes by default), so two lists in pages tell: of then, and of now. Both are in the order of their keys,
 //! so that a page of each is held at a time, and each object is told of as soon as it is found.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use futures::{SinkExt, channel::mpsc::Sender};
-use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use http::{HeaderValue, StatusCode};
 use prost::Message as _;
 use ringside_ring::ResourceVersion;
 use serde::Deserialize;
@@ -17,20 +17,16 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use crate::{
-    body::empty,
-    budget::{Budget, Unread},
+    budget::Unread,
     frames::Deleted,
     request::{
         Query,
-        representation::{Encoding, Form, JSON, PROTOBUF},
+        representation::{Encoding, JSON, PROTOBUF},
     },
     stages::{
-        OwnRequests,
+        as_client::AsClient,
         list::{List, ListMeta},
-        narrow::with_query,
-        resume::{collection, list_as_client},
     },
-    views::Scope,
     wire::{self, AnyMetadata},
 };
 
@@ -54,17 +50,13 @@ pub(super) enum Unknown {
     Refused,
 }
 
-/// How to ask for lists, as whoever watches.
+/// How to ask for lists.
 pub(super) struct Looks {
-    own: OwnRequests,
-    budget: Budget,
-    request: Request<()>,
-    scope: Arc<Scope>,
+    client: AsClient,
     /// What the watch selects.
     query: Query,
-    /// In what form its client wants what left: of whole objects all is asked for.
-    accept: HeaderValue,
-    is_whole: bool,
+    /// In what form its client wants whole objects.
+    whole: Option<HeaderValue>,
 }
 
 #[derive(Deserialize)]
@@ -118,7 +110,7 @@ fn in_protobuf(body: &Bytes) -> Option<List<Item>> {
 /// A list of one state, page by page.
 struct Pages<'a> {
     looks: &'a Looks,
-    accept: HeaderValue,
+    accepts: Option<&'a HeaderValue>,
     /// How many objects a page has.
     limit: usize,
     pause: Duration,
@@ -143,7 +135,7 @@ impl Pages<'_> {
             }
             let Some(from) = &self.from else { return Ok(None) };
             let query = [from.as_slice(), &[("limit", self.limit.to_string())]].concat();
-            let page = match self.looks.page(&query, &self.accept).await {
+            let page = match self.looks.page(&query, self.accepts).await {
                 Err(Unknown::NoRoom) if self.limit > 1 => {
                     self.limit /= 2;
                     sleep(self.pause).await;
@@ -160,19 +152,9 @@ impl Pages<'_> {
 }
 
 impl Looks {
-    /// As the client that sends these headers with its watch, of what that selects.
-    pub(super) fn of(
-        headers: &HeaderMap,
-        scope: &Arc<Scope>,
-        encoding: Option<Encoding>,
-        query: Query,
-        (own, budget): (OwnRequests, Budget),
-    ) -> Self {
-        let request = list_as_client(headers);
-        let whole = encoding.filter(|_| Form::negotiated(headers) == Form::Object);
-        let in_part = || request.headers()[header::ACCEPT].clone();
-        let accept = whole.map_or_else(in_part, |whole| HeaderValue::from_static(whole.media_type()));
-        Self { own, budget, request, scope: Arc::clone(scope), query, accept, is_whole: whole.is_some() }
+    /// As this client, whose watch selects this, and has whole objects in that encoding.
+    pub(super) fn of(client: AsClient, query: Query, whole: Option<Encoding>) -> Self {
+        Self { client, query, whole: whole.map(|whole| HeaderValue::from_static(whole.media_type())) }
     }
 
     /// Tells what has left since then, and returns up to when that is known. Where nobody has the state of then any more that is
@@ -183,7 +165,7 @@ impl Looks {
         tell: &mut Sender<Deleted>,
     ) -> Result<ResourceVersion, Unknown> {
         // What is asked for as metadata has lost its kind.
-        let first = self.page(&[("limit", "1".to_owned())], &HeaderValue::from_static(JSON)).await;
+        let first = self.page(&[("limit", "1".to_owned())], Some(&HeaderValue::from_static(JSON))).await;
         // Nothing is listed yet: it is tried again.
         let first =
             first.map_err(|unknown| if matches!(unknown, Unknown::NoRoom) { Unknown::NoAnswer } else { unknown })?;
@@ -193,8 +175,8 @@ impl Looks {
             return Err(Unknown::Refused);
         }
         let kind = first.kind.strip_suffix("List").unwrap_or(&first.kind);
-        let mut all_here = self.pages(&until, &self.request.headers()[header::ACCEPT]);
-        let mut all_then = self.pages(then, &self.accept);
+        let mut all_here = self.pages(&until, None);
+        let mut all_then = self.pages(then, self.whole.as_ref());
         // So slow that it is to be begun again.
         let again = |unknown| if matches!(unknown, Unknown::Forgotten) { Unknown::NoAnswer } else { unknown };
         let (mut here, mut count) = (all_here.next().await.map_err(again)?, 0);
@@ -203,7 +185,7 @@ impl Looks {
                 Ok(Some(found)) => found,
                 Ok(None) => break,
                 Err(Unknown::Forgotten) => {
-                    tracing::info!(resource = %self.scope.resource, "can't determine removed objects: resourceVersion compacted (410)");
+                    tracing::info!(resource = %self.client.scope.resource, "can't determine removed objects: resourceVersion compacted (410)");
                     break;
                 }
                 Err(unknown) => return Err(unknown),
@@ -216,35 +198,29 @@ impl Looks {
             }
             let Item { metadata: Metadata { namespace, name, uid, labels }, whole } = item;
             let (api_version, kind, resource_version) = (first.api_version.clone(), kind.to_owned(), until.to_string());
-            let whole = self.is_whole.then_some(whole);
+            let whole = self.whole.is_some().then_some(whole);
             let event = Deleted { api_version, kind, namespace, name, uid, labels, resource_version, whole };
             // Waits until the client has those before it.
             tell.send(event).await.map_err(|_| Unknown::Refused)?;
             count += 1;
         }
-        tracing::info!(resource = %self.scope.resource, count, "sent DELETED for objects that left while the API server restarted");
+        tracing::info!(resource = %self.client.scope.resource, count, "sent DELETED for objects that left while the API server restarted");
         Ok(until)
     }
 
-    fn pages(&self, at: &ResourceVersion, accept: &HeaderValue) -> Pages<'_> {
+    fn pages<'a>(&'a self, at: &ResourceVersion, accepts: Option<&'a HeaderValue>) -> Pages<'a> {
         let from = vec![("resourceVersion", at.to_string()), ("resourceVersionMatch", "Exact".to_owned())];
         let (from, page) = (Some(from), Vec::new().into_iter());
-        let (accept, last) = (accept.clone(), String::new());
-        Pages { looks: self, accept, limit: PAGE, pause: PAUSE, from, page, last }
+        Pages { looks: self, accepts, limit: PAGE, pause: PAUSE, from, page, last: String::new() }
     }
 
-    async fn page(&self, query: &[(&str, String)], accept: &HeaderValue) -> Result<List<Item>, Unknown> {
-        let budget = &self.budget;
+    async fn page(&self, query: &[(&str, String)], accepts: Option<&HeaderValue>) -> Result<List<Item>, Unknown> {
+        let AsClient { budget, scope, .. } = &self.client;
         let _turn = budget.turn().await;
-        let Scope { resource, version, namespace, .. } = &*self.scope;
         let mut whole = self.query.clone();
         query.iter().for_each(|(key, value)| whole.set(key, value));
-        let path = collection(resource, version, namespace.as_deref());
-        let mut request = self.request.clone().map(|()| empty());
-        let uri = path.parse().ok().and_then(|path| with_query(&path, &whole.to_string()).ok());
-        *request.uri_mut() = uri.ok_or(Unknown::Refused)?;
-        request.headers_mut().insert(header::ACCEPT, accept.clone());
-        let answer = (self.own)(request).await.map_err(|_| Unknown::NoAnswer)?;
+        let answer = self.client.list(scope.namespace.as_deref(), &whole, accepts).await;
+        let answer = answer.ok_or(Unknown::Refused)?.map_err(|_| Unknown::NoAnswer)?;
         match answer.status() {
             StatusCode::OK => {}
             StatusCode::GONE => return Err(Unknown::Forgotten),
@@ -258,7 +234,11 @@ impl Looks {
             Unread::NoRoom(_) => Unknown::NoRoom,
             Unread::Broken(_) => Unknown::NoAnswer,
         })?;
-        let list = if accept == PROTOBUF { in_protobuf(&body) } else { serde_json::from_slice(&body).ok() };
+        let list = if accepts.is_some_and(|accepts| accepts == PROTOBUF) {
+            in_protobuf(&body)
+        } else {
+            serde_json::from_slice(&body).ok()
+        };
         let mut list: List<Item> = list.ok_or(Unknown::Refused)?;
         drop(body);
         for item in list.items.iter_mut().flatten() {

@@ -34,8 +34,8 @@ use crate::{
     },
     stages::{
         OwnRequests,
+        as_client::{AsClient, going_on, selected},
         context::{AdmittedRequest, RequestContext},
-        resume::{going_on, selected},
     },
     views::Scope,
 };
@@ -68,7 +68,6 @@ struct From {
 }
 
 type Answered = BoxFuture<'static, Option<Again>>;
-type Ask = Box<dyn Fn(From, Sender<Deleted>) -> Answered + Send>;
 
 /// What comes of a watch that was asked for again.
 pub(super) enum Step {
@@ -80,7 +79,7 @@ pub(super) enum Step {
 
 /// See the module.
 pub(in crate::stages) struct Leave {
-    ask: Ask,
+    asking: Asking,
     /// When it may be asked for again.
     due: Instant,
     pause: Duration,
@@ -115,9 +114,8 @@ impl Leave {
         asked.extensions_mut().insert(client::Watch);
         let form = Form::negotiated(asked.headers());
         let asking = Asking { own, asked, selects, budget: origin.budget.clone(), scope: Arc::clone(scope) };
-        let ask: Ask = Box::new(move |from, tell| asking.clone().until_answered(from, tell).boxed());
         let due = Instant::now();
-        Some(Self { ask, due, pause: PAUSE, form, again: None, began: None })
+        Some(Self { asking, due, pause: PAUSE, form, again: None, began: None })
     }
 
     /// The API server is gone, or ended the watch, or has said first that it can't go on (`is_refused`). Returns whether it
@@ -141,7 +139,7 @@ impl Leave {
         }
         self.due = due.max(Instant::now()) + self.pause;
         let (tell, told) = channel(0);
-        let again = (self.ask)(From { at, is_old, encoding }, tell);
+        let again = self.asking.clone().until_answered(From { at, is_old, encoding }, tell);
         let in_time = async move {
             sleep_until(due).await;
             match until {
@@ -181,8 +179,9 @@ struct Asking {
 
 impl Asking {
     fn looks(&self, encoding: Option<Encoding>) -> Looks {
-        let (own, budget) = (self.own.clone(), self.budget.clone());
-        Looks::of(self.asked.headers(), &self.scope, encoding, self.selects.clone(), (own, budget))
+        let headers = self.asked.headers();
+        let client = AsClient::with(headers, &self.scope, (self.own.clone(), self.budget.clone()));
+        Looks::of(client, self.selects.clone(), encoding.filter(|_| Form::negotiated(headers) == Form::Object))
     }
 
     async fn until_answered(self, from: From, mut tell: Sender<Deleted>) -> Option<Again> {

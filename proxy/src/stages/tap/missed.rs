@@ -14,24 +14,17 @@ use futures::{
     future::ready,
     stream::{self, BoxStream},
 };
-use http::{HeaderValue, Request, StatusCode, header};
+use http::{HeaderValue, StatusCode};
 use prost::Message as _;
 use ringside_ring::ResourceVersion;
 use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::{
-    body::empty,
-    budget::Budget,
     frames::Deleted,
     policy::ANSWER,
     request::{Query, representation::Encoding},
-    stages::{
-        OwnRequests,
-        context::AdmittedRequest,
-        narrow::with_query,
-        resume::{collection, list_as_client},
-    },
+    stages::{OwnRequests, as_client::AsClient, context::AdmittedRequest},
     views::{Leaving, Missed, Scope},
     wire::{self, AnyMetadata},
 };
@@ -43,33 +36,26 @@ const WHOLE_AT_A_TIME: usize = 2;
 /// The longest answer that is read: metadata of one object, or the object where that is not known.
 const MAX_ANSWER: usize = 8 << 20;
 
-/// How to ask about single objects, as whoever watches.
+/// How to ask about single objects.
 pub(super) struct Asks {
-    request: Request<()>,
-    scope: Arc<Scope>,
+    client: AsClient,
     selector: String,
-    budget: Budget,
 }
 
 impl Asks {
     /// As the client that sends this watch.
-    pub(super) fn of(AdmittedRequest { request, context }: &AdmittedRequest, scope: &Arc<Scope>) -> Self {
-        let (selector, budget) = (context.admitted.term.selector.to_string(), context.origin.budget.clone());
-        Self { request: list_as_client(request.headers()), scope: Arc::clone(scope), selector, budget }
+    pub(super) fn of(asked: &AdmittedRequest, scope: &Arc<Scope>, own: OwnRequests) -> Self {
+        let selector = asked.context.admitted.term.selector.to_string();
+        Self { client: AsClient::of(asked, scope, own), selector }
     }
 
     /// The events that the client has to be sent first, one after the other; `None` where the API server does not say.
-    pub(super) fn deleted(
-        self,
-        own: OwnRequests,
-        missed: &Missed,
-        whole: Option<Encoding>,
-    ) -> BoxStream<'static, Option<Deleted>> {
+    pub(super) fn deleted(self, missed: &Missed, whole: Option<Encoding>) -> BoxStream<'static, Option<Deleted>> {
         let (asks, from) = (Arc::new(self), missed.from.clone());
         let ask = move |object: Arc<Leaving>| {
-            let (asks, own, from) = (asks.clone(), own.clone(), from.clone());
+            let (asks, from) = (asks.clone(), from.clone());
             async move {
-                let about = asks.about(&own, &object, from.as_ref(), whole);
+                let about = asks.about(&object, from.as_ref(), whole);
                 timeout(ANSWER, about).await.ok().flatten()
             }
         };
@@ -81,34 +67,32 @@ impl Asks {
     /// The event about it, with the object in this encoding, unless what has the name is this shard's.
     async fn about(
         &self,
-        own: &OwnRequests,
         object: &Leaving,
         from: Option<&ResourceVersion>,
         encoding: Option<Encoding>,
     ) -> Option<Option<Deleted>> {
-        let accept = &self.request.headers()[header::ACCEPT];
         // API servers write an empty list as none.
         let is_ours = |list: &Value| list["items"].as_array().is_some_and(|items| !items.is_empty());
-        if is_ours(&in_json(&self.list(own, object, (from, Some(&self.selector)), accept).await?)?) {
+        if is_ours(&in_json(&self.list(object, (from, Some(&self.selector)), None).await?)?) {
             return Some(None);
         }
         let whole = match encoding {
-            Some(encoding) => self.whole(own, object, encoding).await,
+            Some(encoding) => self.whole(object, encoding).await,
             None => None,
         };
         Some(Some(Deleted { whole, ..self.event(object, from) }))
     }
 
     /// The object as it was when it left, or as it is with its next shard.
-    async fn whole(&self, own: &OwnRequests, object: &Leaving, encoding: Encoding) -> Option<Bytes> {
+    async fn whole(&self, object: &Leaving, encoding: Encoding) -> Option<Bytes> {
         let accept = HeaderValue::from_static(encoding.media_type());
         for at in [Some(&object.version), None] {
-            let list = self.list(own, object, (at, None), &accept).await;
+            let list = self.list(object, (at, None), Some(&accept)).await;
             let found = list.and_then(|list| match encoding {
                 Encoding::Json => first_in_json(&list, &object.uid),
                 Encoding::Protobuf => first_in_protobuf(&list, &object.uid),
             });
-            let held = found.and_then(|found| self.budget.hold(found));
+            let held = found.and_then(|found| self.client.budget.hold(found));
             if held.is_some() {
                 return held;
             }
@@ -119,10 +103,9 @@ impl Asks {
     /// The list of what has its name, in that state, and is selected.
     async fn list(
         &self,
-        own: &OwnRequests,
         object: &Leaving,
         (at, selector): (Option<&ResourceVersion>, Option<&String>),
-        accept: &HeaderValue,
+        accepts: Option<&HeaderValue>,
     ) -> Option<Bytes> {
         let mut query = Query::default();
         if let Some(selector) = selector {
@@ -133,16 +116,13 @@ impl Asks {
             query.set("resourceVersion", &at.to_string());
             query.set("resourceVersionMatch", "Exact");
         }
-        let mut request = self.request.clone().map(|()| empty());
-        let path = collection(&self.scope.resource, &self.scope.version, object.namespace.as_deref());
-        *request.uri_mut() = with_query(&path.parse().ok()?, &query.to_string()).ok()?;
-        request.headers_mut().insert(header::ACCEPT, accept.clone());
-        let answer = own(request).await.ok().filter(|answer| answer.status() == StatusCode::OK)?;
-        self.budget.collect(answer.into_body(), MAX_ANSWER).await.ok()
+        let answer = self.client.list(object.namespace.as_deref(), &query, accepts).await?;
+        let answer = answer.ok().filter(|answer| answer.status() == StatusCode::OK)?;
+        self.client.budget.collect(answer.into_body(), MAX_ANSWER).await.ok()
     }
 
     fn event(&self, object: &Leaving, from: Option<&ResourceVersion>) -> Deleted {
-        let Scope { resource, version, .. } = &*self.scope;
+        let Scope { resource, version, .. } = &*self.client.scope;
         let group = if resource.group.is_empty() { String::new() } else { format!("{}/", resource.group) };
         Deleted {
             api_version: format!("{group}{version}"),

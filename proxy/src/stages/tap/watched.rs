@@ -17,7 +17,6 @@ use tracing::field::display;
 use http_body_util::BodyExt;
 
 use super::{
-    super::OwnRequests,
     End, LIST_AGAIN,
     arrive::{Arrivals, Piece},
     body::TappedBody,
@@ -341,13 +340,13 @@ impl Watched {
 
     /// The API server has answered. What the client missed before is the first that it is told; where nobody knows what that
     /// is, it has to list again.
-    pub(super) fn begin(&mut self, asks: Option<Asks>, form: Form, own: OwnRequests) {
+    pub(super) fn begin(&mut self, asks: Option<Asks>, form: Form) {
         let Some(view) = &self.view else { return };
         let (Some(missed), Some(asks)) = (view.begun(), asks) else { return };
         let whole = self.frames.encoding_of_ours().filter(|_| form == Form::Object);
         let (resource, count) = (&view.scope().resource, missed.objects.len());
         tracing::info!(%resource, count, "sending DELETED for objects moved while the watch was closed");
-        let events = asks.deleted(own, &missed, whole);
+        let events = asks.deleted(&missed, whole);
         self.telling = Some(Telling { events, form, missed }.into());
     }
 
