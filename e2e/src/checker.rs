@@ -1,5 +1,5 @@
-//! Decides from records whether sharding kept its promises: was any object worked on twice at once, was any
-//! forgotten, was any taken from an owner that was still at it, and how long was each without an owner.
+//! Decides from records whether sharding kept its promises: was any object worked on twice at once, was any forgotten, and how
+//! long was each without an owner. Whether any was taken from an owner that was still at it, [`Writes`] decide.
 //!
 //! Pure: records come in with the time of their receipt, a [`Report`] comes out. Who fills it is the collector
 //! (reconciles, as the operator reports them) and a watch on objects and Leases.
@@ -21,7 +21,7 @@ mod writes;
 pub use record::{Event, Outcome, Record, Uid};
 #[cfg(test)]
 pub(crate) use report::samples;
-pub use report::{Apart, Cause, Forgotten, Gap, Overlap, Report, Taken, percentile};
+pub use report::{Apart, Cause, Forgotten, Gap, Overlap, Report, percentile};
 pub use writes::{Change, Handover, Labels, Landed, Object, Seen, Stages, Verdict, Write, Writes};
 
 /// Takes in records in the order of their times and keeps what the verdict needs.
@@ -63,11 +63,10 @@ impl Checker {
             }
             Event::Killed { instance } => self.work.kill(&instance),
             Event::Written { uid, name, generation } => self.written(at, uid, name, generation),
-            Event::Seen { uid, name, generation, shard, draining } => {
+            Event::Seen { uid, name, generation, shard } => {
                 self.written(at, uid.clone(), name.clone(), generation);
-                self.owners.seen(at, uid, name, shard, draining);
+                self.owners.seen(at, uid, name, shard);
             }
-            Event::Relisted => self.owners.relisted(),
             Event::Gone { uid } => {
                 let waited = self.generations.remove(&uid).and_then(|object| object.longest(&uid, at));
                 self.gone.extend(waited.into_iter().chain(self.owners.gone(&uid, at)));
@@ -117,7 +116,6 @@ impl Checker {
     pub fn report(&self, now: Duration, bound: Duration) -> Report {
         Report {
             overlaps: self.work.overlaps.clone(),
-            taken: self.owners.taken(),
             forgotten: self.forgotten(now, bound),
             gaps: self.gaps().collect(),
             second_creates: self.second_creates,

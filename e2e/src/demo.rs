@@ -63,24 +63,25 @@ async fn perform(arguments: &Arguments, shutdown: &Shutdown) -> Result<ExitCode>
         report = story.tell(&mut system) => report,
         never = screen.follow(&monitor) => match never {},
     };
-    let (contrast, report) = match report {
-        Ok(reports) => reports,
+    let (contrast, report, writes) = match report {
+        Ok(verdicts) => verdicts,
         Err(error) => {
             screen.say(&kept_logs(&system));
             return Err(error);
         }
     };
-    screen.say(&summary::table(arguments, &contrast, &report));
+    screen.say(&summary::table(arguments, &contrast, &report, &writes));
     let whole = began.and_then(|began| began.elapsed().ok()).unwrap_or_else(|| step.elapsed());
     screen.say(&format!("\ncargo demo: step 3 took {} s, all of it {} s", step.elapsed().as_secs(), whole.as_secs()));
-    if !report.is_clean() {
+    let is_clean = summary::is_clean(&report, &writes);
+    if !is_clean {
         screen.say(&kept_logs(&system));
     }
     if arguments.keep {
         screen.say(&summary::look_around(&system, &kubectl));
         shutdown.wait().await;
     }
-    Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The children of an operator that does not mark its owner references are left out of the ring. Handlers of kopf are silent while

@@ -110,10 +110,8 @@ impl Observed {
                 if resource.plural != self.root {
                     return Vec::new();
                 }
-                let relisted = matches!(event, watcher::Event::Init).then_some(Event::Relisted);
                 let steps = self.objects.apply(event, |object| object.uid().unwrap_or_default());
-                let told = steps.into_iter().filter_map(|(before, now)| self.of_object(before.as_ref(), now.as_ref()));
-                relisted.into_iter().chain(told).collect()
+                steps.into_iter().filter_map(|(before, now)| self.of_object(before.as_ref(), now.as_ref())).collect()
             }
         }
     }
@@ -131,7 +129,6 @@ impl Observed {
             name: format!("{}/{}", now.namespace().unwrap_or_default(), now.name_any()),
             generation: now.metadata.generation.unwrap_or_default(),
             shard: ownership.shard.map(str::to_owned),
-            draining: ownership.drain.is_some(),
         })
     }
 
@@ -239,12 +236,12 @@ mod tests {
         let mut observed = observed();
         for (name, shard, draining) in [("a", Some("s"), false), ("b", Some("s"), true), ("c", None, false)] {
             let (uid, name_) = (format!("uid-{name}"), format!("default/{name}"));
-            let seen = Event::Seen { uid, name: name_, generation: 3, shard: shard.map(str::to_owned), draining };
+            let seen = Event::Seen { uid, name: name_, generation: 3, shard: shard.map(str::to_owned) };
             assert_eq!(observed.apply(of_object(Apply(object(name, shard, draining)))), [seen]);
         }
         let picture = observed.picture();
         assert_eq!((picture.owned["s"], picture.draining["s"], picture.unassigned), (2, 1, 1));
-        assert_eq!(observed.apply(of_object(Init)), [Event::Relisted]);
+        assert_eq!(observed.apply(of_object(Init)), []);
         for name in ["a", "c"] {
             observed.apply(of_object(InitApply(object(name, None, false))));
         }

@@ -128,7 +128,6 @@ fn recorded(event: &Event, uids: &BTreeSet<Uid>) -> Option<String> {
         }
         Event::Killed { instance } => Some(format!("{instance} is no more")),
         Event::Gone { .. } => Some("it is gone".to_owned()),
-        Event::Relisted => Some("the observer lists anew".to_owned()),
         Event::ShardAvailable { shard } => Some(format!("{shard} has its Lease")),
         Event::ShardUnavailable { shard, cause } => Some(format!("{shard} has lost its Lease: {cause:?}")),
     }

@@ -92,7 +92,7 @@ pub(super) async fn judge(
     bound: Duration,
 ) -> Result<Verdict> {
     let (grace, lease) = (settings.drain_grace, settings.lease_duration.try_into()?);
-    let mut report = run.system.report(bound).await?;
+    let report = run.system.report(bound).await?;
     let mut writes = run.system.judge_writes().await?;
     let journal = run.system.monitor().journal();
     let now = run.system.monitor().now();
@@ -101,7 +101,6 @@ pub(super) async fn judge(
     let log = run.system.control_plane().audit_log();
     let heard = audit::heard(&log)?;
     let Deaths { all: dead, early } = deaths(&heard, lease, &faults);
-    report.taken.retain(|taken| !is_dead(&dead, &taken.from, begun, taken.at));
     let early = early.into_iter().map(|(shard, at)| (shard.to_owned(), at.duration_since(begun))).collect();
     let is_overdue = |one: &mut Landed| one.drained.is_some_and(|drained| drained >= patience(one.answered, &faults));
     let forced = writes.overtaken.extract_if(.., is_overdue).collect();
@@ -155,8 +154,7 @@ fn is_refused(run: &Run, begun: Timestamp, child: &Landed) -> bool {
     })
 }
 
-/// Whether the sharder had a shard's Lease then, as the API server wrote it down. The observer learns of objects and of Leases by
-/// two watches, of which one may be behind.
+/// Whether the sharder had a shard's Lease then, as the API server wrote it down.
 fn is_dead(dead: &[Dead<'_>], shard: &str, begun: Timestamp, at: Duration) -> bool {
     let Ok(at) = begun.checked_add(at) else { return false };
     dead.iter().any(|dead| dead.shard == shard && dead.from <= at && dead.until.is_none_or(|until| at < until))
@@ -231,10 +229,10 @@ fn silent(
 fn objects_of(report: &Report, writes: &checker::Verdict, unsettled: Option<&Unrest>) -> Vec<String> {
     let written =
         writes.faults().into_iter().flat_map(|(_, found)| found).filter_map(|one| one.object.rsplit(' ').next());
-    let named = report.taken.iter().map(|one| &*one.name).chain(report.forgotten.iter().map(|one| &*one.name));
+    let forgotten = report.forgotten.iter().map(|one| &*one.name);
     let apart = report.apart.iter().map(|one| &*one.owner);
     let in_the_way = unsettled.into_iter().flat_map(|why| why.objects.iter().cloned());
-    written.chain(named).chain(apart).map(str::to_owned).chain(in_the_way).collect()
+    written.chain(forgotten).chain(apart).map(str::to_owned).chain(in_the_way).collect()
 }
 
 impl Verdict {
@@ -242,7 +240,6 @@ impl Verdict {
     pub fn is_clean(&self) -> bool {
         self.overlaps.is_empty()
             && self.early.is_empty()
-            && self.report.taken.is_empty()
             && self.report.forgotten.is_empty()
             && self.report.apart.is_empty()
             && self.writes.is_clean()

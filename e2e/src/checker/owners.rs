@@ -1,4 +1,4 @@
-//! Who owns what, who was taken from whom, and since when somebody has no owner.
+//! Who owns what, and since when an object has no owner.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -7,22 +7,14 @@ use std::{
 
 use super::{
     record::Uid,
-    report::{Cause, Forgotten, Gap, Taken},
+    report::{Cause, Forgotten, Gap},
 };
-
-/// Leases and objects come by two watches: so far apart the news of a shard's end and of a move that followed from it may
-/// come, in either order.
-const WATCHES_APART: Duration = Duration::from_secs(2);
 
 /// The owners of all objects.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     objects: HashMap<Uid, Object>,
     available: HashSet<String>,
-    /// When each shard lost its Lease.
-    lost: HashMap<String, Vec<Duration>>,
-    /// Moves from a shard that seemed available, and was not asked. The news of its end may still come.
-    unasked: Vec<Taken>,
     /// The times without owner that have ended.
     pub(super) gaps: Vec<Gap>,
 }
@@ -31,14 +23,11 @@ pub(super) struct Owners {
 struct Object {
     name: String,
     shard: Option<String>,
-    /// Whether its owner was asked to let go, or may have been.
-    asked: bool,
     unowned: Option<(Duration, Cause)>,
 }
 
 impl Owners {
-    pub(super) fn seen(&mut self, at: Duration, uid: Uid, name: String, shard: Option<String>, draining: bool) {
-        self.unasked.extend(self.move_unasked(at, &uid, shard.as_deref()));
+    pub(super) fn seen(&mut self, at: Duration, uid: Uid, name: String, shard: Option<String>) {
         let known = self.objects.get(&uid);
         let cause = match (&shard, known) {
             (Some(shard), _) if self.available.contains(shard) => None,
@@ -52,28 +41,7 @@ impl Owners {
         if let (None, Some((from, cause))) = (unowned, before) {
             self.gaps.push(Gap { uid: uid.clone(), name: name.clone(), cause, from, until: Some(at) });
         }
-        self.objects.insert(uid, Object { name, shard, asked: draining, unowned });
-    }
-
-    fn move_unasked(&self, at: Duration, uid: &Uid, to: Option<&str>) -> Option<Taken> {
-        let known = self.objects.get(uid).filter(|known| !known.asked)?;
-        let (from, to) = (known.shard.as_ref()?, to?);
-        let taken = || Taken { uid: uid.clone(), name: known.name.clone(), from: from.clone(), to: to.to_owned(), at };
-        (from != to && self.available.contains(from)).then(taken)
-    }
-
-    /// The moves from a shard that had its Lease and was not asked to let go.
-    pub(super) fn taken(&self) -> Vec<Taken> {
-        let excused = |taken: &&Taken| {
-            let lost = self.lost.get(&taken.from);
-            lost.is_some_and(|times| times.iter().any(|lost| lost.abs_diff(taken.at) <= WATCHES_APART))
-        };
-        self.unasked.iter().filter(|taken| !excused(taken)).cloned().collect()
-    }
-
-    /// Anybody may have been asked, and have let go, while nobody watched.
-    pub(super) fn relisted(&mut self) {
-        self.objects.values_mut().for_each(|object| object.asked = true);
+        self.objects.insert(uid, Object { name, shard, unowned });
     }
 
     /// Returns for how long nobody had it, if nobody has.
@@ -96,7 +64,6 @@ impl Owners {
 
     pub(super) fn unavailable(&mut self, at: Duration, shard: &str, cause: Cause) {
         self.available.remove(shard);
-        self.lost.entry(shard.to_owned()).or_default().push(at);
         for object in self.objects.values_mut().filter(|object| object.shard.as_deref() == Some(shard)) {
             object.unowned.get_or_insert((at, cause));
         }

@@ -65,11 +65,7 @@ pub enum Event {
         generation: i64,
         /// The value of its shard label.
         shard: Option<String>,
-        /// Whether it has the drain label: its owner was asked to let go.
-        draining: bool,
     },
-    /// The watch on objects had to begin anew: what happened to them in between was not seen.
-    Relisted,
     /// A watch showed that an object was deleted.
     Gone {
         /// The object.

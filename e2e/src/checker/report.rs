@@ -9,8 +9,6 @@ use super::record::Uid;
 pub struct Report {
     /// Objects that two instances worked on at once.
     pub overlaps: Vec<Overlap>,
-    /// Objects that were taken from a shard that had not let go.
-    pub taken: Vec<Taken>,
     /// Objects that nobody worked on, or owned, for too long.
     pub forgotten: Vec<Forgotten>,
     /// Times without an owner, those not ended yet included.
@@ -34,21 +32,6 @@ pub struct Overlap {
     pub first: (String, Duration),
     /// Who began while the first had not ended, and when.
     pub second: (String, Duration),
-}
-
-/// An object that went from one shard to another while the first held its Lease and had not been asked to let go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Taken {
-    /// The object.
-    pub uid: Uid,
-    /// Its namespace and name.
-    pub name: String,
-    /// The shard that it was taken from.
-    pub from: String,
-    /// The shard that got it.
-    pub to: String,
-    /// When that was seen.
-    pub at: Duration,
 }
 
 /// An object that nobody worked on, or owned, for too long.
@@ -108,7 +91,7 @@ pub struct Gap {
 impl Report {
     /// Whether the promises were kept.
     pub fn is_clean(&self) -> bool {
-        self.overlaps.is_empty() && self.taken.is_empty() && self.forgotten.is_empty() && self.apart.is_empty()
+        self.overlaps.is_empty() && self.forgotten.is_empty() && self.apart.is_empty()
     }
 
     /// The times without owner for this cause, shortest first; those not ended yet are left out, because
@@ -130,16 +113,16 @@ pub fn percentile(times: &[Duration], percent: usize) -> Option<Duration> {
 /// One of each fault, of the object of this name.
 #[cfg(test)]
 pub(crate) mod samples {
-    use super::{Apart, Duration, Forgotten, Overlap, Taken};
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::{
+        super::writes::{Change, Landed},
+        Apart, Duration, Forgotten, Overlap,
+    };
 
     pub(crate) fn overlap() -> Overlap {
         let at = |instance: &str, millis| (instance.to_owned(), Duration::from_millis(millis));
         Overlap { uid: "u".to_owned(), first: at("a.1", 0), second: at("b.2", 7) }
-    }
-
-    pub(crate) fn taken(name: &str) -> Taken {
-        let [uid, name, from, to] = ["u", name, "a", "b"].map(str::to_owned);
-        Taken { uid, name, from, to, at: Duration::from_millis(9) }
     }
 
     pub(crate) fn forgotten(name: &str) -> Forgotten {
@@ -149,5 +132,11 @@ pub(crate) mod samples {
     pub(crate) fn apart(owner: &str) -> Apart {
         let [kind, owner, shard] = ["Secret", owner, "b"].map(str::to_owned);
         Apart { kind, owner, owner_shard: Some(shard), child_shard: None }
+    }
+    pub(crate) fn landed(name: &str) -> Landed {
+        let [id, shard, version, next] = ["id", "a", "7", "b"].map(str::to_owned);
+        let (object, owner) = (format!("websites {name}"), Some(next));
+        let (change, received, answered) = (Change::Updated, Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
+        Landed { id, shard, change, object, version, received, answered, owner, drained: None, moved: None }
     }
 }

@@ -23,8 +23,7 @@ fn record(text: &str) -> Record {
         "exists" => Event::Ended { uid, generation, instance, outcome: Outcome::AlreadyExists },
         "killed" => Event::Killed { instance: uid },
         "written" => Event::Written { uid, name, generation },
-        "seen" | "drains" => Event::Seen { uid, name, generation, shard: by, draining: *what == "drains" },
-        "relisted" => Event::Relisted,
+        "seen" => Event::Seen { uid, name, generation, shard: by },
         "gone" => Event::Gone { uid },
         "available" => Event::ShardAvailable { shard: uid },
         "released" => Event::ShardUnavailable { shard: uid, cause: Cause::Released },
@@ -116,44 +115,6 @@ fn what_waits_for_longer_than_the_bound_is_forgotten() {
         assert_eq!((&*forgotten, report.is_clean()), (found, found.is_empty()), "{events}");
     }
     assert_eq!(judge("1 exists x a", 2).second_creates, 1);
-}
-
-/// What follows when "x" is worked on by "a", beside "b".
-fn taken_after(events: &str) -> Vec<Taken> {
-    let report = judge(&format!("0 available a, 0 available b, 1 seen x a, 2 done x a, {events}"), 1_000);
-    assert_eq!(report.is_clean(), report.taken.is_empty(), "{report:?}");
-    report.taken
-}
-
-#[test]
-fn an_object_that_goes_from_a_live_shard_to_another_was_taken() {
-    let taken = Taken { uid: "x".into(), name: "default/x".into(), from: "a".into(), to: "b".into(), at: s(10) };
-    assert_eq!(taken_after("10 seen x b"), [taken]);
-}
-
-#[test]
-fn an_object_that_its_owner_let_go_was_not_taken() {
-    assert_eq!(taken_after("10 seen x, 11 seen x b"), []);
-    // Acknowledged and assigned in one write: the webhook sees the acknowledgement.
-    assert_eq!(taken_after("10 drains x a, 11 seen x b"), []);
-    // A drain that was called off asks for nothing any more.
-    assert_eq!(taken_after("10 drains x a, 11 seen x a, 12 seen x b").len(), 1);
-}
-
-#[test]
-fn an_object_of_a_shard_that_lost_its_lease_was_not_taken() {
-    assert_eq!(taken_after("10 released a, 15 seen x b"), []);
-    assert_eq!(taken_after("10 seen x b, 12 released a"), [], "two watches: the Lease was seen later");
-    let back = taken_after("10 released a, 10 available a, 12 seen x b");
-    assert_eq!(back, [], "and it came back before the move was seen");
-    assert_eq!(taken_after("10 seen x b, 13 released a").len(), 1);
-    assert_eq!(taken_after("5 released a, 6 available a, 10 seen x b").len(), 1);
-}
-
-#[test]
-fn what_happened_while_nobody_watched_is_no_fault() {
-    assert_eq!(taken_after("10 relisted all, 10 seen x b"), []);
-    assert_eq!(taken_after("10 relisted all, 10 seen x a, 11 seen x b").len(), 1);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use super::{Arguments, Screen};
 use crate::{
     chaos::schedule::shard,
-    checker::Report,
+    checker::{Report, Verdict},
     eventually::eventually,
     system::{Settings, System, SystemError},
     workload::{Updates, Workload},
@@ -42,8 +42,8 @@ impl<'a> Story<'a> {
         Self { arguments, screen }
     }
 
-    /// Tells all of it. The contrast first, then the verdict on the rest.
-    pub(super) async fn tell(&mut self, system: &mut System) -> Result<(Contrast, Report)> {
+    /// Tells all of it. The contrast first, then the verdicts on the rest.
+    pub(super) async fn tell(&mut self, system: &mut System) -> Result<(Contrast, Report, Verdict)> {
         let contrast = self.without_ringside(system).await?;
         self.begin(system).await?;
         let client = system.control_plane().client();
@@ -51,8 +51,8 @@ impl<'a> Story<'a> {
         self.screen.chapter(&format!("{} shards share the work, objects change steadily", self.arguments.shards));
         tokio::time::sleep(PAUSE).await;
         self.changes(system).await?;
-        let report = self.end(system, updates).await?;
-        Ok((contrast, report))
+        let (report, writes) = self.end(system, updates).await?;
+        Ok((contrast, report, writes))
     }
 
     async fn without_ringside(&self, system: &mut System) -> Result<Contrast> {
@@ -125,7 +125,7 @@ impl<'a> Story<'a> {
         rest(system).await
     }
 
-    async fn end(&self, system: &mut System, updates: Updates) -> Result<Report> {
+    async fn end(&self, system: &mut System, updates: Updates) -> Result<(Report, Verdict)> {
         self.screen.chapter("one last change of each object: everybody works on all that is his");
         updates.stop().await.context("change objects")?;
         let workload = self.workload("site", self.arguments.objects());
@@ -134,7 +134,7 @@ impl<'a> Story<'a> {
             Err(SystemError::TimedOut(error)) => self.screen.say(&error.to_string()),
             outcome => outcome?,
         }
-        Ok(system.report(bound()).await?)
+        Ok((system.report(bound()).await?, system.judge_writes().await?))
     }
 
     fn workload(&self, prefix: &'static str, objects: usize) -> Workload {

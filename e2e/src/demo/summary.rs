@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Write as _, path::Path, time::Duration};
 
 use super::{Arguments, frame::by_pod, story::Contrast};
 use crate::{
-    checker::{Cause, Report, percentile},
+    checker::{Cause, Report, Verdict, percentile},
     system::System,
 };
 
@@ -15,8 +15,13 @@ const NAMED_FAULTS: usize = 10;
 const KEPT: &str = "no object was ever worked on twice at once, none was taken from a shard that had it, none was forgotten, \
                     and all children are beside their owners";
 
+/// Whether they were kept. What the replicas without Ringside wrote stands in the audit log as well: of it nothing was lost.
+pub(super) fn is_clean(report: &Report, writes: &Verdict) -> bool {
+    report.is_clean() && writes.lost.is_empty()
+}
+
 /// What was found.
-pub(super) fn table(arguments: &Arguments, contrast: &Contrast, report: &Report) -> String {
+pub(super) fn table(arguments: &Arguments, contrast: &Contrast, report: &Report, writes: &Verdict) -> String {
     let mut text = String::from("\nReconciles without Ringside\n");
     for (replica, count) in contrast {
         let _ = writeln!(text, "  {replica:<14}{count:>8}");
@@ -42,17 +47,19 @@ pub(super) fn table(arguments: &Arguments, contrast: &Contrast, report: &Report)
         let value = |percent| percentile(&times, percent).map_or_else(|| "-".to_owned(), millis);
         let _ = writeln!(text, "  {name:<30}{:>8}{:>10}{:>10}{:>10}", times.len(), value(50), value(99), value(100));
     }
-    faults(&mut text, report);
+    faults(&mut text, report, writes);
     text
 }
 
-fn faults(text: &mut String, report: &Report) {
+fn faults(text: &mut String, report: &Report, writes: &Verdict) {
     let overlaps = report.overlaps.iter().map(|overlap| {
         let ((first, since), (second, at)) = (&overlap.first, &overlap.second);
         format!("{}: {first} since {}, {second} from {}", overlap.uid, millis(*since), millis(*at))
     });
-    let taken =
-        report.taken.iter().map(|one| format!("{}: by {} from {} at {}", one.name, one.to, one.from, millis(one.at)));
+    let taken = writes.lost.iter().map(|one| {
+        let to = one.owner.as_deref().unwrap_or("nobody");
+        format!("{}: by {to} from {} at {}", one.object, one.shard, one.answered)
+    });
     let forgotten = report.forgotten.iter().map(|one| {
         let what = one.generation.map_or("without owner".to_owned(), |generation| format!("generation {generation}"));
         format!("{}: {what} for {}", one.name, millis(one.waited))
@@ -67,7 +74,7 @@ fn faults(text: &mut String, report: &Report) {
     told(text, "forgotten", forgotten);
     told(text, "children apart from their owners", apart);
     let _ = writeln!(text, "  {:<34}{:>6}", "children that were created twice", report.second_creates);
-    let verdict = if report.is_clean() { KEPT } else { "FAILED" };
+    let verdict = if is_clean(report, writes) { KEPT } else { "FAILED" };
     let _ = write!(text, "\n  {verdict}");
 }
 
@@ -117,7 +124,7 @@ mod tests {
             objects: [("shard-0".to_owned(), 9)].into(),
             ..Report::default()
         };
-        let text = table(&arguments(), &[("replica-0".to_owned(), 5)].into(), &report);
+        let text = table(&arguments(), &[("replica-0".to_owned(), 5)].into(), &report, &Verdict::default());
         assert!(text.contains("none was forgotten"), "{text}");
         let line =
             |start: &str| text.lines().find(|line| line.trim().starts_with(start)).unwrap_or_default().to_owned();
@@ -129,20 +136,21 @@ mod tests {
     fn faults_are_named() {
         let report = Report {
             overlaps: vec![samples::overlap()],
-            taken: vec![samples::taken("default/taken")],
             forgotten: vec![samples::forgotten("default/lost")],
             apart: vec![samples::apart("default/moved")],
             ..Report::default()
         };
-        let text = table(&arguments(), &Contrast::new(), &report);
+        let writes = Verdict { lost: vec![samples::landed("default/taken")], ..Verdict::default() };
+        let text = table(&arguments(), &Contrast::new(), &report, &writes);
         for part in [
             "u: a.1 since 0 ms, b.2 from 7 ms",
             "default/lost: generation 4 for 20000 ms",
-            "default/taken: by b from a at 9 ms",
+            "websites default/taken: by b from a at 1970-01-01T00:00:00Z",
             "Secret of default/moved: nobody, its owner b",
             "FAILED",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+        assert!(!is_clean(&Report::default(), &writes) && is_clean(&Report::default(), &Verdict::default()));
     }
 }

@@ -93,8 +93,9 @@ async fn replicas_follow_the_load_up_and_down_once() {
     little.stop().await.unwrap();
 
     system.until_all_worked_on(&load(LITTLE), DEADLINE).await.unwrap();
-    let report = system.report(FORGOTTEN).await.unwrap();
+    let (report, writes) = (system.report(FORGOTTEN).await.unwrap(), system.judge_writes().await.unwrap());
     assert!(report.is_clean(), "{report:#?}");
+    assert_eq!(writes.lost, []);
 }
 
 /// The manifest with shorter times, from one replica on.

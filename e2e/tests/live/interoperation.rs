@@ -120,4 +120,5 @@ async fn proxied_shards_work_under_a_sharder_of_another_make() {
     assert!(report.is_clean(), "{report:#?}");
     let own: Vec<_> = verdict.foreign.iter().filter(|landed| landed.object.starts_with("websites")).collect();
     assert!(own.is_empty() && verdict.unknown == 0, "{own:#?}");
+    assert_eq!(verdict.lost, []);
 }

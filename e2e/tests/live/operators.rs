@@ -74,7 +74,8 @@ async fn shares(operator: Operator) {
     system.remove_shard("shard-0").await.unwrap();
     system.until_balanced(DEADLINE).await.unwrap();
     system.until_all_worked_on(&workload, DEADLINE).await.unwrap();
-    let report = system.report(FORGOTTEN).await.unwrap();
+    let (report, writes) = (system.report(FORGOTTEN).await.unwrap(), system.judge_writes().await.unwrap());
     assert_clean(&report);
+    assert_eq!(writes.lost, []);
     assert_eq!((report.objects.len(), report.reconciles.len()), (1, 2), "{report:?}");
 }

@@ -61,8 +61,9 @@ async fn shared(concurrency: usize, drain_grace: Duration, workload: &Workload) 
 async fn finish(system: &System, updates: Updates) -> Report {
     updates.stop().await.unwrap();
     system.until_all_worked_on(&workload(0), DEADLINE).await.unwrap();
-    let report = system.report(FORGOTTEN).await.unwrap();
+    let (report, writes) = (system.report(FORGOTTEN).await.unwrap(), system.judge_writes().await.unwrap());
     assert!(report.is_clean(), "{report:#?}");
+    assert_eq!(writes.lost, []);
     assert_eq!(report.second_creates, 0, "children are moved before their owners, so that none is created again");
     assert_eq!(report.objects.values().sum::<usize>(), OBJECTS);
     report

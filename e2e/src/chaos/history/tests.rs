@@ -90,7 +90,6 @@ fn all_that_is_known_is_told_in_its_order() {
         name: "default/o".to_owned(),
         generation: 3,
         shard: Some("shard-1".to_owned()),
-        draining: false,
     };
     let journal = [
         Record { at: at(1), event: seen },

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     chaos::schedule::{Fault, Kind},
-    checker::{Cause, Change, Handover, Labels, Object, Stages, samples},
+    checker::{Cause, Handover, Labels, Object, Stages, samples},
 };
 
 /// What else fails a run: no objects are concerned, whose histories would say more.
@@ -38,7 +38,6 @@ fn report() -> Report {
     let (uid, name, cause) = ("u".to_owned(), of("o"), Cause::Created);
     Report {
         overlaps: vec![overlap("o").overlap],
-        taken: Vec::new(),
         forgotten: Vec::new(),
         gaps: vec![Gap { uid, name, cause, from: Duration::ZERO, until: None }],
         apart: Vec::new(),
@@ -104,18 +103,7 @@ fn overlap(list: &str) -> Judged {
 }
 
 fn landed(list: &str) -> Landed {
-    Landed {
-        id: "id".to_owned(),
-        shard: "a".to_owned(),
-        change: Change::Updated,
-        object: format!("websites {}", of(list)),
-        version: "7".to_owned(),
-        received: Timestamp::UNIX_EPOCH,
-        answered: Timestamp::UNIX_EPOCH,
-        owner: Some("b".to_owned()),
-        drained: None,
-        moved: None,
-    }
+    samples::landed(&of(list))
 }
 
 /// Each list that fails a run where there is something in it, with one object in it.
@@ -126,7 +114,6 @@ fn with_objects() -> Vec<(&'static str, Verdict)> {
         ("unsettled", Verdict { unsettled: Some(unrest), ..clean() }),
     ];
     let reports = [
-        ("taken", Report { taken: vec![samples::taken(&of("taken"))], ..report() }),
         ("forgotten", Report { forgotten: vec![samples::forgotten(&of("forgotten"))], ..report() }),
         ("apart", Report { apart: vec![samples::apart(&of("apart"))], ..report() }),
     ];

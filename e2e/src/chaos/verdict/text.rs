@@ -33,7 +33,6 @@ impl Verdict {
             ("overlaps", self.overlaps.len()),
             ("overlaps of a reconcile silent for longer than the grace", self.excused.len()),
             ("Leases taken before their time", self.early.len()),
-            ("objects taken from a shard that had not let go", report.taken.len()),
             ("objects taken when their drain was overdue", self.overdue.len()),
             ("forgotten", report.forgotten.len()),
             ("creates refused because of owners that were gone", writes.of_the_gone),
@@ -82,8 +81,8 @@ impl fmt::Display for Verdict {
             None => writeln!(f, "  all came to rest")?,
         }
         if !self.is_clean() {
-            let Report { taken, forgotten, apart, .. } = &self.report;
-            writeln!(f, "{:#?}", (&self.overlaps, &self.early, taken, forgotten, apart))?;
+            let Report { forgotten, apart, .. } = &self.report;
+            writeln!(f, "{:#?}", (&self.overlaps, &self.early, forgotten, apart))?;
             for (what, found) in self.writes.faults().into_iter().filter(|(_, found)| !found.is_empty()) {
                 writeln!(f, "{what}: {found:#?}")?;
             }

@@ -113,7 +113,7 @@ impl Verdict {
         [
             ("foreign writes that landed", &self.foreign),
             ("writes that landed on what was nobody's", &self.late),
-            ("objects lost without an acknowledgement (audit log)", &self.lost),
+            ("objects lost without an acknowledgement", &self.lost),
             ("objects taken before their drain was overdue", &self.forced),
             ("second creates of children", &self.second_creates),
             ("children deleted while their owner was there", &self.deleted),

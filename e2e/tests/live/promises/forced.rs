@@ -143,6 +143,7 @@ pub(crate) async fn what_a_standing_proxy_does_not_let_go_of_is_taken_and_nothin
     println!("{taken} were taken by force, and {} writes of former owners refused", verdict.kept_out);
     assert!(is_clean(&report, &still), "{report:#?}");
     assert_eq!((&*verdict.foreign, &*verdict.late, &*verdict.barred), (&[][..], &[][..], &[][..]));
+    assert_eq!(verdict.lost, []);
     assert_eq!((&*verdict.second_creates, &*verdict.deleted, &*verdict.left_behind), (&[][..], &[][..], &[][..]));
     assert!(verdict.kept_out >= SENT && verdict.unknown == 0, "{verdict:#?}");
 }

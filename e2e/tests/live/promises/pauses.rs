@@ -89,6 +89,7 @@ pub(crate) async fn of_a_proxy_that_stood_still_only_what_it_had_admitted_before
     assert!(is_clean(&report, &still), "{report:#?}");
     assert_eq!(report.objects.values().sum::<usize>(), OBJECTS);
     assert!(verdict.unknown == 0 && verdict.by_shards > OBJECTS);
+    assert_eq!(verdict.lost, []);
     assert_eq!((verdict.deleted.len(), verdict.overtaken.len(), verdict.left_behind.len()), (0, 0, 0), "{verdict:#?}");
 
     let foreign = &verdict.foreign;

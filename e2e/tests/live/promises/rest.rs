@@ -52,7 +52,7 @@ pub(crate) struct Still<'a> {
     pub(crate) felt: RangeInclusive<Duration>,
 }
 
-/// Whether nothing was forgotten, taken, or left apart, and every overlap has one side that stood still, and was before there
+/// Whether nothing was forgotten or left apart, and every overlap has one side that stood still, and was before there
 /// was rest again. A reconcile that waits
 /// for its proxy sends nothing for far longer than the grace, and when the proxy goes on, its controller takes up what it still
 /// has in its queue before it hears that the objects are gone. What became of the writes of both is another question.
