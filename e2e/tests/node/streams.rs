@@ -153,11 +153,10 @@ impl Streams {
         let door = Relay::start(control_plane, Offer::Both).await?;
         let proxy = Proxy::start(fixture, &door, "streams", "streams-0").await?;
         let fenced = Proxy::start(fixture, &door, "streams-fenced", "streams-fenced-0").await?;
-        let address = control_plane.url().trim_start_matches("https://").parse()?;
         Ok(Self {
             kubectl: built(toolchain::kubectl).await?,
             door,
-            direct: Endpoint::new(address, &control_plane.ca_path(), proxy.as_seen.token())?,
+            direct: Endpoint::new(control_plane.address(), &control_plane.ca_path(), proxy.as_seen.token())?,
             proxy,
             fenced,
             sessions: AtomicUsize::new(0),

@@ -75,8 +75,7 @@ impl Fixture {
                 .await?;
         // All that cases ask for is younger. API servers forget with etcd, some time later.
         control_plane.forget_before(&dawn).await?;
-        let api_server = control_plane.url().trim_start_matches("https://").parse()?;
-        let admin = Endpoint::new(api_server, &control_plane.ca_path(), control_plane.admin_token())?;
+        let admin = Endpoint::new(control_plane.address(), &control_plane.ca_path(), control_plane.admin_token())?;
         let fixture = Self { main, plain, aggregated, begin, end, admin, control_plane };
         eventually("the aggregated group is served", DEADLINE, || async {
             let group = fixture.admin(&Ask::get("/apis/echo.example.com/v1")).await;

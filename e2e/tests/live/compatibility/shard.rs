@@ -65,17 +65,15 @@ impl Shard {
         let dir = control_plane.dir();
         let relay = Relay::start(control_plane, offer).await?;
         let identity = ShardIdentity::create(control_plane, NAMESPACE, "controller", name, dir).await?;
-        let mut kubeconfig: Value = serde_json::from_slice(&std::fs::read(identity.kubeconfig())?)?;
-        kubeconfig["clusters"][0]["cluster"]["server"] = relay.url().into();
+        identity.connect_to(control_plane, &relay.url())?;
+        let kubeconfig: Value = serde_json::from_slice(&std::fs::read(identity.kubeconfig())?)?;
         let token = kubeconfig["users"][0]["user"]["token"].as_str().context("a token")?.to_owned();
-        let through_relay = dir.join(format!("{name}.relay.kubeconfig"));
-        std::fs::write(&through_relay, kubeconfig.to_string())?;
 
         let access = dir.join(format!("{name}.access"));
         let (address, admin) = (([127, 0, 0, 1], free_port()?).into(), ([127, 0, 0, 1], free_port()?).into());
         let built = tokio::task::spawn_blocking(|| toolchain::ringside(&Environment::of_process()));
         let mut command = Command::new(built.await??.proxy);
-        command.args(["--ring", ring, "--kubeconfig"]).arg(&through_relay).arg("--access-dir").arg(&access);
+        command.args(["--ring", ring, "--kubeconfig"]).arg(identity.kubeconfig()).arg("--access-dir").arg(&access);
         command.args(["--listen", &format!("{address}"), "--admin-listen", &format!("{admin}")]);
         // What is compared is everything that passes; what is hidden is no part of it.
         command.arg("--show-labels");
@@ -85,13 +83,12 @@ impl Shard {
             reached(&access, address).await.map_err(|error| format!("{error:#}"))
         });
 
-        let api_server = control_plane.url().trim_start_matches("https://").parse()?;
         let ca = control_plane.ca_path();
         let (ring, shard): (RingName, ShardName) = (ring.parse()?, name.parse()?);
         let labels = RingLabels::of(&ring);
         Ok(Arc::new(Self {
             proxied: proxied.await?,
-            direct: Endpoint::new(api_server, &ca, &token)?,
+            direct: Endpoint::new(control_plane.address(), &ca, &token)?,
             scripted: Endpoint::new(relay.address(), &ca, &token)?,
             relay,
             upstream: if offer == Offer::Http1 { Http::One } else { Http::Two },

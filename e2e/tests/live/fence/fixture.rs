@@ -1,29 +1,26 @@
 //! What the cases stand on: a control plane, a ring, and proxies without controllers.
 
-use std::{path::Path, process::Command, time::Duration};
+use std::time::Duration;
 
 use http::{Method, StatusCode};
-use kube::CustomResourceExt as _;
 use ringside_e2e::{
     compatibility::client::{Answer, Ask, Endpoint, Http},
-    control_plane::{ControlPlane, Options},
     eventually::eventually,
-    manifests,
-    process::Folder,
-    proxy::{Identity, Proxy},
-    shard_identity::ShardIdentity,
-    toolchain::{self, built},
-    website::Website,
+    proxy::Proxy,
 };
 use ringside_ring::RingLabels;
 use serde_json::{Value, json};
+
+use crate::proxies::{Proxies, endpoint, labels};
 
 /// A loaded machine takes its time.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 /// How long a controller must be silent about an object.
 const GRACE: &str = "300ms";
 
-const MANIFESTS: &str = include_str!("fixture.yaml");
+/// A custom resource that controls a built-in one.
+const SPEC: &str = "{resources: [{group: web.example.com, resource: websites, controlledResources: [{group: '', resource: configmaps}]}]}";
+
 pub(crate) const WEBSITES: &str = "/apis/web.example.com/v1/namespaces/default/websites";
 pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub(crate) const MERGE: &str = "application/merge-patch+json";
@@ -32,10 +29,9 @@ pub(crate) const MERGE: &str = "application/merge-patch+json";
 pub(crate) const OTHER: &str = "other";
 
 pub(crate) struct Fixture {
-    pub(crate) control_plane: ControlPlane,
-    pub(crate) labels: RingLabels,
+    labels: RingLabels,
     admin: Endpoint,
-    folder: Folder,
+    proxies: Proxies,
 }
 
 /// A proxy, and a client of it.
@@ -47,41 +43,16 @@ pub(crate) struct Shard {
 
 impl Fixture {
     pub(crate) async fn start() -> Self {
-        let control_plane = ControlPlane::start(Options::default()).await.unwrap();
-        let client = control_plane.client();
-        manifests::define(&client, &Website::crd()).await.unwrap();
-        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
-        let definition = manifests::read(&deploy.join("kustomize/base/crd/clusterring.yaml")).unwrap();
-        manifests::apply(&client, &definition).await.unwrap();
-        manifests::served(&client, "clusterrings.sharding.timebertt.dev").await.unwrap();
-        // An API server that says it serves a new resource may need a moment more to do so.
-        eventually("the ring is there", DEADLINE, || async {
-            let applied = manifests::apply(&client, &manifests::parse(MANIFESTS).unwrap()).await;
-            applied.map_err(|error| error.to_string())
-        })
-        .await
-        .unwrap();
-        let address = control_plane.url().trim_start_matches("https://").parse().unwrap();
-        let admin = Endpoint::new(address, &control_plane.ca_path(), control_plane.admin_token()).unwrap();
-        let (labels, folder) = (RingLabels::of(&"fence".parse().unwrap()), Folder::create("fence").unwrap());
-        Self { control_plane, labels, admin, folder }
+        let proxies = Proxies::start(SPEC).await;
+        let control_plane = &proxies.control_plane;
+        let admin = Endpoint::new(control_plane.address(), &control_plane.ca_path(), control_plane.admin_token());
+        Self { labels: labels(), admin: admin.unwrap(), proxies }
     }
 
     /// Starts the proxy of a shard.
     pub(crate) async fn shard(&self, name: &'static str) -> Shard {
-        let dir = self.folder.path();
-        let identity = ShardIdentity::create(&self.control_plane, "default", "controller", name, dir).await.unwrap();
-        let programs = built(toolchain::ringside).await.unwrap();
-        let mut command = Command::new(programs.proxy);
-        command.arg("--kubeconfig").arg(identity.kubeconfig());
-        command.args(["--log-filter=info,ringside_proxy=debug", "--drain-grace", GRACE]);
-        let as_shard = Identity { ring: "fence", shard: name, namespace: "default" };
-        let proxy = Proxy::start(command, as_shard, dir).unwrap();
-        proxy.until_ready().await.unwrap();
-        let token = std::fs::read_to_string(proxy.access.join("token")).unwrap();
-        let address = ([127, 0, 0, 1], proxy.port).into();
-        let endpoint = Endpoint::new(address, &proxy.access.join("ca.crt"), &token).unwrap();
-        Shard { name, proxy, endpoint }
+        let proxy = self.proxies.proxy(name, &["--drain-grace", GRACE]).await;
+        Shard { name, endpoint: endpoint(&proxy), proxy }
     }
 
     /// Asks the API server as its administrator, and expects that it does as it is told.

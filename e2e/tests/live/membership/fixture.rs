@@ -86,7 +86,7 @@ impl Fixture {
 
     /// Where the API server is.
     pub(crate) fn api_server(&self) -> SocketAddr {
-        self.url().trim_start_matches("https://").parse().unwrap()
+        self.system.control_plane().address()
     }
 
     pub(crate) fn url(&self) -> String {
