@@ -2,7 +2,6 @@
 
 mod bare;
 mod fenced;
-mod figures;
 mod ground;
 mod large;
 mod leader;
@@ -18,7 +17,6 @@ mod upstream;
 pub use self::{
     bare::{Bare, CONNECTIONS},
     fenced::leave_fenced,
-    figures::against_figures,
     ground::{Ground, Outcome},
     large::{Led, lead_large},
     leader::{LeaderChange, change_leader},

@@ -9,12 +9,12 @@
 
 #![allow(clippy::print_stdout, reason = "what was measured is what the program is for")]
 
-use std::{cmp::Reverse, env, fs, time::Duration};
+use std::{cmp::Reverse, env, time::Duration};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use kube::{Api, Client, ResourceExt as _};
-use ringside_bench::Table;
+use ringside_bench::{Table, load};
 use ringside_e2e::{
     checker::{Handover, Stages, Verdict, percentile},
     churn::Churn,
@@ -118,7 +118,8 @@ async fn measure(table: &mut Table, story: Story, children: &str, ahead: bool) -
         ("the same from the drain, with what was under way then", spread(&|one| one.whole().saturating_sub(grace))),
     ];
     slowest(&verdict, grace);
-    let load = load()?;
+    // The mean of the last minute.
+    let load = load().split(' ').next().and_then(|load| load.parse::<f64>().ok());
     for (part, times) in parts {
         let (moves, behind, twice) = (verdict.handovers.len(), verdict.left_behind.len(), verdict.second_creates.len());
         let what = [json!(story.name()), json!(children), json!(ahead)];
@@ -141,13 +142,6 @@ fn slowest(verdict: &Verdict, grace: Duration) {
         let parts = [rest, acknowledgement, search, children, assignment];
         println!("{at:.3}: {from} to {to}: {beyond:.0?} = {parts:.0?}, at work before for {busy:.0?}");
     }
-}
-
-/// What runs on this machine besides, too: the mean of the last minute.
-fn load() -> anyhow::Result<f64> {
-    let text = fs::read_to_string("/proc/loadavg").context("read /proc/loadavg")?;
-    let first = text.split_whitespace().next().context("an empty /proc/loadavg")?;
-    first.parse().context("/proc/loadavg")
 }
 
 async fn run(story: Story, ahead: bool, settings: Settings) -> anyhow::Result<Verdict> {

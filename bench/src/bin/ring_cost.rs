@@ -1,17 +1,17 @@
 //! What a hash ring costs in time and memory, with more or fewer tokens a shard.
 
 use std::{
-    fs,
+    io,
     num::NonZeroU32,
     time::{Duration, Instant},
 };
 
-use anyhow::Context as _;
 use rand::{SeedableRng as _, rngs::StdRng};
 use ringside_bench::{
     Table,
     names::{keys, pods},
 };
+use ringside_e2e::process::memory;
 use ringside_ring::HashRing;
 use serde_json::json;
 
@@ -26,10 +26,8 @@ fn main() -> anyhow::Result<()> {
     Ok(cost()?.tell()?)
 }
 
-fn resident_kib() -> anyhow::Result<u64> {
-    let status = fs::read_to_string("/proc/self/status").context("read /proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
-    line.trim().trim_end_matches(" kB").parse().context("VmRSS")
+fn resident() -> io::Result<u64> {
+    memory(std::process::id(), "VmRSS")
 }
 
 fn cost() -> anyhow::Result<Table> {
@@ -39,11 +37,11 @@ fn cost() -> anyhow::Result<Table> {
     for count in SHARDS {
         let shards = pods(&mut StdRng::seed_from_u64(0), count)?;
         for tokens in TOKENS.into_iter().filter_map(NonZeroU32::new) {
-            let before = resident_kib()?;
+            let before = resident()?;
             let began = Instant::now();
             let rings: Vec<_> = (0..BUILT).map(|_| HashRing::new(shards.iter().cloned(), tokens)).collect();
             let built = began.elapsed();
-            let kept = resident_kib()?.saturating_sub(before) / BUILT as u64;
+            let kept = resident()?.saturating_sub(before) / 1024 / BUILT as u64;
             let began = Instant::now();
             let found = rings.iter().flat_map(|ring| keys.iter().filter_map(|key| ring.owner(key))).count();
             let looked_up = began.elapsed();

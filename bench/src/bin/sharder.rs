@@ -10,8 +10,8 @@ use clap::Parser;
 use ringside_bench::{
     Aims, load, say,
     sharder::{
-        Make, Measured, Plan, Shape, Upstream, against_figures, beside, change_leader, changed_leader,
-        join_beside_refused, lead_large, leave_fenced, led_large, measure, report,
+        Make, Measured, Plan, Shape, Upstream, beside, change_leader, changed_leader, join_beside_refused, lead_large,
+        leave_fenced, led_large, measure, report,
     },
 };
 use ringside_e2e::checker::percentile;
@@ -61,9 +61,7 @@ async fn main() -> anyhow::Result<()> {
         let run = if arguments.rounds > 1 { format!("{round}. ") } else { String::new() };
         let ours = ours(&mut aims, &run, &arguments).await;
         let Some(upstream) = &upstream else {
-            if let Some(ours) = ours {
-                against_figures(&mut aims, &run, &ours);
-            }
+            aims.not_measured(&format!("{run}upstream's sharder"), "needs --upstream CHECKOUT");
             continue;
         };
         match measure(&Make::Upstream(upstream.clone()), plan(&arguments)).await {

@@ -43,7 +43,7 @@ fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-pub(super) fn each(time: Duration, moves: &Moves) -> f64 {
+fn each(time: Duration, moves: &Moves) -> f64 {
     milliseconds(time) / moves.count.max(1) as f64
 }
 
