@@ -25,6 +25,7 @@ pub mod ports;
 pub mod process;
 pub mod proxy;
 pub mod relay;
+pub mod ring_status;
 pub mod shard_identity;
 
 pub mod system;

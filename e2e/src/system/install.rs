@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
-    Api, Client, CustomResourceExt as _, ResourceExt as _,
+    Client, CustomResourceExt as _, ResourceExt as _,
     core::{ApiResource, DynamicObject},
 };
 use ringside_ring::{
-    Ring, RingKind, RingName,
-    cluster_ring::{ClusterRingSpec, ClusterRingStatus, GroupResource},
+    RingKind, RingName,
+    cluster_ring::{ClusterRingSpec, GroupResource},
     rights::{self, Shards},
 };
 use serde_json::{Value, json};
@@ -20,7 +20,8 @@ use super::{
     sharder::NAMESPACE as SHARDER_NAMESPACE,
 };
 use crate::{
-    control_plane::Options, eventually::eventually, helm::deploy, manifests, toolchain::Operator, website::Website,
+    control_plane::Options, helm::deploy, manifests, ring_status::until_condition, toolchain::Operator,
+    website::Website,
 };
 
 /// The sharder elects a leader and answers; each takes a second or two.
@@ -173,32 +174,6 @@ pub(super) async fn ring(client: &Client, place: &Place, settings: &Settings) ->
         }
     }
     manifests::apply(client, &manifest).await?;
-    until(client, &place.ring, "the ring is ready", RING_DEADLINE, |status| is_true(status, "Ready")).await?;
+    until_condition(client, &place.ring, "Ready", "True", RING_DEADLINE).await?;
     Ok(place.ring.clone())
-}
-
-/// Waits until the ring's status is so.
-pub(super) async fn until(
-    client: &Client,
-    ring: &RingName,
-    what: &str,
-    within: Duration,
-    reached: impl Fn(&ClusterRingStatus) -> bool,
-) -> Result<(), SystemError> {
-    let rings: Api<Ring> = Api::all_with(client.clone(), &ring.kind());
-    let told = eventually(what, within, || async {
-        let ring = rings.get(ring.name()).await.map_err(|error| error.to_string())?;
-        let status = ring.status.unwrap_or_default();
-        if reached(&status) {
-            Ok(())
-        } else {
-            Err(format!("{} available, {:?}", status.available_shards, status.conditions))
-        }
-    });
-    Ok(told.await?)
-}
-
-/// Whether the ring has this condition.
-pub(super) fn is_true(status: &ClusterRingStatus, condition: &str) -> bool {
-    status.conditions.iter().any(|one| one.type_ == condition && one.status == "True")
 }

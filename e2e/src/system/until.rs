@@ -8,10 +8,16 @@ use std::{
 use anyhow::Context as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt as _};
-use ringside_ring::{Controller, cluster_ring::ClusterRingStatus};
+use ringside_ring::Controller;
 
-use super::{System, SystemError, install};
-use crate::{checker::Checker, eventually::eventually, observer::Picture, workload::Workload};
+use super::{System, SystemError};
+use crate::{
+    checker::Checker,
+    eventually::eventually,
+    observer::Picture,
+    ring_status::{until_available, until_condition},
+    workload::Workload,
+};
 
 impl System {
     /// Waits until the sharder counts the shards that run, and their Leases say that their operators work. A proxy is ready
@@ -33,23 +39,13 @@ impl System {
 
     /// Waits until the sharder counts so many shards, whoever they are.
     pub async fn until_counted_are(&self, shards: usize, within: Duration) -> Result<(), SystemError> {
-        let counted = |status: &ClusterRingStatus| usize::try_from(status.available_shards) == Ok(shards);
-        self.until_ring(&format!("the sharder counts {shards} shards"), within, counted).await
+        Ok(until_available(&self.control_plane().client(), &self.base.place.ring, shards, within).await?)
     }
 
     /// Waits until the ring says that the API server fences it, with all of its shards.
     pub async fn until_fenced(&self, within: Duration) -> Result<(), SystemError> {
-        let fenced = |status: &ClusterRingStatus| install::is_true(status, "Fenced");
-        self.until_ring("the API server's fence is in place", within, fenced).await
-    }
-
-    async fn until_ring(
-        &self,
-        what: &str,
-        within: Duration,
-        reached: impl Fn(&ClusterRingStatus) -> bool,
-    ) -> Result<(), SystemError> {
-        install::until(&self.control_plane().client(), &self.base.place.ring, what, within, reached).await
+        until_condition(&self.control_plane().client(), &self.base.place.ring, "Fenced", "True", within).await?;
+        Ok(())
     }
 
     /// Creates the objects once the sharder counts the shards, and waits until each shard has its share and all of them

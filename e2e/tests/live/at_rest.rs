@@ -14,6 +14,7 @@ use ringside_e2e::{
     eventually::eventually,
     live::Group,
     plain_shard::{PlainShard, join_all},
+    ring_status::until_available,
     system::{NAMESPACE, RING, SHARDER_USER, Settings, System},
 };
 use ringside_ring::{ClusterRing, RingLabels, RingName};
@@ -97,13 +98,7 @@ async fn rest(objects: usize, others: usize, silence: Duration) {
         tokio::time::sleep(silence).await;
         let name = format!("{joined}-shard-{}", members.len()).parse().unwrap();
         members.push(PlainShard::join(&client, NAMESPACE, &joined, &name, LEASE).await.unwrap());
-        eventually("the ring has one shard more", DEADLINE, || async {
-            let status = rings.get(joined.name()).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
-            let has_all = usize::try_from(status.available_shards) == Ok(members.len());
-            if has_all { Ok(()) } else { Err(format!("{status:?}")) }
-        })
-        .await
-        .unwrap();
+        until_available(&client, &joined, members.len(), DEADLINE).await.unwrap();
         let mut found = asked.since().unwrap();
         // The election goes on, and the probes; watches end and begin again.
         found.retain(|request| {

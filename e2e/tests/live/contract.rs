@@ -7,9 +7,9 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::{Api, Client, api::PostParams};
 use ringside_e2e::{
     case,
-    eventually::eventually,
     live::Group,
     manifests::{apply, parse},
+    ring_status::{status, until_condition},
 };
 use ringside_ring::ClusterRing;
 use serde_json::{Value, json};
@@ -73,15 +73,9 @@ async fn the_published_manifest_is_accepted_as_it_stands() {
     plane.allow(&example, &["default"]).await.unwrap();
     apply(&client, &parse(EXAMPLE).unwrap()).await.unwrap();
 
-    let rings: Api<ClusterRing> = Api::all(client.clone());
-    let status = eventually("the ring is ready", DEADLINE, || async {
-        let ring = rings.get("example").await.map_err(|error| error.to_string())?;
-        let status = ring.status.unwrap_or_default();
-        let ready = status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
-        if ready { Ok(status) } else { Err(format!("{status:?}")) }
-    })
-    .await
-    .unwrap();
+    let ring = "example".parse().unwrap();
+    until_condition(&client, &ring, "Ready", "True", DEADLINE).await.unwrap();
+    let status = status(&client, &ring).await.unwrap();
     // What a user writes into the status counts for nothing; what the sharder found does.
     assert_eq!((status.observed_generation, status.shards, status.available_shards), (1, 0, 0));
     assert_eq!(status.conditions[0].reason, "ReconciliationSucceeded");

@@ -8,14 +8,15 @@ use kube::{
     Api, Client,
     api::{PostParams, WatchEvent, WatchParams},
 };
-use ringside_e2e::{case, live::Group};
 use ringside_e2e::{
+    case,
     control_plane::client_of,
     eventually::eventually,
+    live::Group,
     plain_shard::LEASE_RING,
+    ring_status::{condition, until_status},
     system::{NAMESPACE, RING, Settings, System},
 };
-use ringside_ring::ClusterRing;
 use serde_json::json;
 
 /// The cases.
@@ -44,12 +45,10 @@ async fn leases_beyond_the_bound_end_no_sharder() {
         let lease = serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
         leases.create(&PostParams::default(), &lease).await.unwrap();
     }
-    let rings: Api<ClusterRing> = Api::all(system.control_plane().client());
     // For as long as the Leases last. One that counted before an older one of its second was seen is named until it is dead.
-    eventually("the youngest make no shards", Duration::from_secs(100), || async {
-        let status = rings.get(RING).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
-        let told = status.conditions.into_iter().find(|it| it.type_ == "LeasesValid").map(|it| it.message);
-        let told = told.unwrap_or_default();
+    let (client, ring, lasts) = (system.control_plane().client(), RING.parse().unwrap(), Duration::from_secs(100));
+    until_status(&client, &ring, "the youngest make no shards", lasts, |status| {
+        let told = &condition(status, "LeasesValid")?.message;
         let is_told = told.contains("the youngest Leases make no shards") && told.contains("and 495 more");
         let is_bounded = usize::try_from(status.shards).is_ok_and(|shards| shards < LEASES);
         if is_told && is_bounded { Ok(()) } else { Err(format!("{} shards, {told}", status.shards)) }

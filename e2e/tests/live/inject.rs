@@ -18,9 +18,9 @@ use ringside_e2e::{
     eventually::eventually,
     live::Group,
     manifests,
+    ring_status::{condition, until_status},
     system::{NAMESPACE, Return, Settings, System},
 };
-use ringside_ring::Ring;
 use serde_json::{Value, json};
 
 use crate::{
@@ -314,13 +314,10 @@ async fn pods_get_the_proxy_at_their_creation() {
     let late = pods.create(&PostParams::default(), &pod("late", &labelled)).await.unwrap();
     assert!(!is_injected(&late));
     system.return_sharders(Return::SamePod).await.unwrap();
-    let rings: Api<Ring> = Api::all_with(client.clone(), &ring.kind());
-    eventually("the ring names the pod", DEADLINE, || async {
-        let status = rings.get(ring.name()).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
-        match status.conditions.iter().find(|it| it.type_ == "PodsInjected") {
-            Some(it) if it.status == "False" && it.message.contains("default/late;") => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
+    until_status(&client, &ring, "the ring names the pod", DEADLINE, |status| {
+        let told = condition(status, "PodsInjected")?;
+        let names_it = told.status == "False" && told.message.contains("default/late;");
+        if names_it { Ok(()) } else { Err(format!("{told:?}")) }
     })
     .await
     .unwrap();

@@ -1,7 +1,7 @@
 //! `ringside plan`: what it says is what the sharder then does, and it writes nothing. Shards have weights, said by themselves or
 //! by a person who annotates their Leases.
 
-use std::{collections::BTreeMap, fmt::Debug, path::Path, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use k8s_openapi::api::{coordination::v1::Lease, events::v1::Event};
 use kube::{
@@ -13,12 +13,13 @@ use ringside_e2e::{
     eventually::eventually,
     live::Group,
     manifests::{apply, parse, read},
+    ring_status::{condition, until_status},
     shard_identity::ShardIdentity,
-    system::{NAMESPACE, Return, Settings, System},
+    system::{NAMESPACE, RING, Return, Settings, System},
     website::Website,
     workload::Workload,
 };
-use ringside_ring::{ClusterRing, cluster_ring::ClusterRingStatus, labels::LEASE_WEIGHT};
+use ringside_ring::{ClusterRing, labels::LEASE_WEIGHT};
 use serde_json::{Value, json};
 
 use crate::command::ringside;
@@ -127,27 +128,17 @@ fn are_shared(owned: &Counts, weights: [f64; 3]) {
     }
 }
 
-/// Waits until the ring's status shows something.
-async fn until_status<T: Debug>(system: &System, what: &str, shows: impl Fn(&ClusterRingStatus) -> Result<(), T>) {
-    let rings: Api<ClusterRing> = Api::all(system.control_plane().client());
-    let shown = eventually(what, DEADLINE, || async {
-        let ring = rings.get("websites").await.map_err(|error| error.to_string())?;
-        shows(&ring.status.unwrap_or_default()).map_err(|seen| format!("{seen:?}"))
-    });
-    shown.await.unwrap();
-}
-
 /// Waits until the ring, which is no less ready, and an Event on it say that a weight is none; so does the log.
 async fn until_told(system: &System) {
     let names_it = |text: &str| text.contains("'shard-1'") && text.contains("'much' is not a weight");
-    until_status(system, "the ring tells of it", |status| {
-        let is = |type_: &str, value: &str| {
-            status.conditions.iter().find(|one| one.type_ == type_ && one.status == value).map(|one| &*one.message)
-        };
-        let told = is("Ready", "True").and(is("WeightsValid", "False")).is_some_and(names_it);
-        if told { Ok(()) } else { Err(status.conditions.clone()) }
+    let (client, ring) = (system.control_plane().client(), RING.parse().unwrap());
+    until_status(&client, &ring, "the ring tells of it", DEADLINE, |status| {
+        let (ready, valid) = (condition(status, "Ready")?, condition(status, "WeightsValid")?);
+        let told = ready.status == "True" && valid.status == "False" && names_it(&valid.message);
+        if told { Ok(()) } else { Err(format!("{:?}", status.conditions)) }
     })
-    .await;
+    .await
+    .unwrap();
     let events: Api<Event> = Api::all(system.control_plane().client());
     eventually("an Event tells of it", DEADLINE, || async {
         let all = events.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
@@ -226,13 +217,15 @@ async fn weights(system: &System, planner: &Planner) {
         planner.until_so(system, &planned).await;
         are_shared(&planned, [1.0, counts, 2.0]);
         assert_eq!(planned.contains_key("shard-1"), counts > 0.0);
-        until_status(system, "the status counts what each shard has", |status| {
+        let (client, ring) = (system.control_plane().client(), RING.parse().unwrap());
+        until_status(&client, &ring, "the status counts what each shard has", DEADLINE, |status| {
             let shards = status.objects.iter().flat_map(|counts| &counts.shards).filter(|shard| shard.objects > 0);
             let counted = shards.map(|shard| (shard.name.clone(), usize::try_from(shard.objects).unwrap()));
             let counted = counted.collect::<Counts>();
-            if counted == planned && status.available_shards == 3 { Ok(()) } else { Err(counted) }
+            if counted == planned && status.available_shards == 3 { Ok(()) } else { Err(format!("{counted:?}")) }
         })
-        .await;
+        .await
+        .unwrap();
     }
     until_told(system).await;
     weigh(system, None).await;

@@ -21,6 +21,7 @@ use ringside_e2e::{
     eventually::eventually,
     live::{Ability, Group},
     manifests,
+    ring_status::{until_condition, until_status},
     system::{Settings, System},
     website::{Homes, Website, WebsiteSpec},
     workload::Workload,
@@ -121,9 +122,8 @@ impl Fixture {
     }
 
     async fn until_counts(&self, what: &str, are: impl Fn(&ObjectCounts) -> bool) -> ObjectCounts {
-        let counted = eventually(what, DEADLINE, || async {
-            let ring = self.rings().get(self.ring.name()).await.map_err(|error| error.to_string())?;
-            let counts = ring.status.and_then(|status| status.objects).ok_or("nothing was counted")?;
+        let counted = until_status(&self.client, &self.ring, what, DEADLINE, |status| {
+            let counts = status.objects.clone().ok_or("nothing was counted")?;
             if are(&counts) { Ok(counts) } else { Err(format!("{counts:?}")) }
         });
         counted.await.unwrap()
@@ -143,14 +143,7 @@ impl Fixture {
     }
 
     async fn until_condition(&self, type_: &str, status: &str) -> Condition {
-        let what = format!("{type_} is {status}");
-        let told = eventually(&what, DEADLINE, || async {
-            let ring = self.rings().get(self.ring.name()).await.map_err(|error| error.to_string())?;
-            let conditions = ring.status.unwrap_or_default().conditions;
-            let found = conditions.iter().find(|one| one.type_ == type_ && one.status == status).cloned();
-            found.ok_or_else(|| format!("{conditions:?}"))
-        });
-        told.await.unwrap()
+        until_condition(&self.client, &self.ring, type_, status, DEADLINE).await.unwrap()
     }
 
     /// Waits for an Event of this reason about an object of this kind and name, of which the note says this.

@@ -11,7 +11,7 @@ use kube::{
 use ringside_ring::ClusterRing;
 use serde_json::json;
 
-use crate::chaos::run::Run;
+use crate::{chaos::run::Run, ring_status};
 
 /// Long enough for a machine that does much else; what is promised is seconds.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -72,12 +72,11 @@ async fn delete(run: &mut Run, kind: &str) -> Result<()> {
 
 /// Waits until the ring says so.
 pub(super) async fn until_condition(run: &mut Run, type_: &str, status: &str) -> Result<()> {
-    let (rings, ring): (Api<ClusterRing>, _) = (Api::all(run.client.clone()), run.ring.clone());
+    let (client, ring) = (run.client.clone(), run.ring.clone());
     run.until(&format!("{type_} is {status}"), DEADLINE, || async {
-        let ring = rings.get(ring.name()).await.map_err(|error| error.to_string())?;
-        let conditions = ring.status.unwrap_or_default().conditions;
-        let is = conditions.iter().any(|one| one.type_ == type_ && one.status == status);
-        if is { Ok(()) } else { Err(format!("{conditions:?}")) }
+        let shown = ring_status::status(&client, &ring).await?;
+        let found = ring_status::condition(&shown, type_)?;
+        if found.status == status { Ok(()) } else { Err(format!("{found:?}")) }
     })
     .await
 }

@@ -27,6 +27,7 @@ use ringside_e2e::{
     eventually::eventually,
     manifests,
     plain_shard::PlainShard,
+    ring_status::{condition, status, until_condition},
     shard_identity::ShardIdentity,
     system::{Settings, System, metrics},
     website::{Website, WebsiteSpec},
@@ -184,18 +185,11 @@ impl Fixture {
 
     /// Waits until the ring says so of its fence; returns the whole condition.
     pub(crate) async fn until_fenced(&self, status: &str) -> Condition {
-        eventually(&format!("the condition Fenced is {status}"), DEADLINE, || async {
-            let found = self.condition("Fenced").await?;
-            if found.status == status { Ok(found) } else { Err(format!("{found:?}")) }
-        })
-        .await
-        .unwrap()
+        until_condition(&self.admin, &self.ring.parse().unwrap(), "Fenced", status, DEADLINE).await.unwrap()
     }
 
     pub(crate) async fn condition(&self, type_: &str) -> Result<Condition, String> {
-        let ring = self.rings().get(self.ring).await.map_err(|error| error.to_string())?;
-        let conditions = ring.status.clone().unwrap_or_default().conditions;
-        conditions.iter().find(|one| one.type_ == type_).cloned().ok_or_else(|| format!("{:?}", ring.status))
+        condition(&status(&self.admin, &self.ring.parse().unwrap()).await?, type_).cloned()
     }
 
     /// What the sharder counts of the ring.

@@ -63,7 +63,7 @@ pub(crate) async fn of_children(fixture: &Fixture) {
 /// From then on children without label are looked for.
 async fn until_the_webhook_is_missed(fixture: &Fixture) {
     eventually("the ring says that its webhook is not reached", DEADLINE, || async {
-        let told = fixture.condition("WebhookReachable").await.ok_or("it does not say")?;
+        let told = fixture.condition("WebhookReachable").await?;
         if told.status == "False" { Ok(()) } else { Err(format!("{told:?}")) }
     })
     .await

@@ -10,11 +10,12 @@ use kube::{
 };
 use ringside_e2e::{
     eventually::eventually,
+    ring_status::{condition, status},
     system::{Settings, System},
     website::{Homes, Website},
     workload::Workload,
 };
-use ringside_ring::{ClusterRing, RingLabels, RingName, cluster_ring::Fence};
+use ringside_ring::{RingLabels, RingName, cluster_ring::Fence};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
@@ -157,7 +158,7 @@ impl Fixture {
     async fn until_protection_is(&self, protected: bool) {
         let expected = if protected { ("True", "PolicyInPlace") } else { ("False", "PolicyNotServed") };
         let condition = eventually("the ring says whether its labels are protected", DEADLINE, || async {
-            let condition = self.condition("LabelsProtected").await.ok_or("it does not say")?;
+            let condition = self.condition("LabelsProtected").await?;
             let seen = (condition.status.as_str(), condition.reason.as_str());
             if seen == expected { Ok(()) } else { Err(format!("{condition:?}")) }
         });
@@ -167,10 +168,8 @@ impl Fixture {
         }
     }
 
-    pub(crate) async fn condition(&self, type_: &str) -> Option<Condition> {
-        let rings: Api<ClusterRing> = Api::all(self.client());
-        let status = rings.get_opt(self.ring.name()).await.ok()??.status?;
-        status.conditions.into_iter().find(|condition| condition.type_ == type_)
+    pub(crate) async fn condition(&self, type_: &str) -> Result<Condition, String> {
+        condition(&status(&self.client(), &self.ring).await?, type_).cloned()
     }
 }
 

@@ -20,6 +20,7 @@ use ringside_e2e::{
     plain_shard::PlainShard,
     process::Folder,
     proxy::{Identity, Proxy},
+    ring_status::until_available,
     shard_identity::ShardIdentity,
     system::{NAMESPACE, Settings, System},
     toolchain::{self, built},
@@ -114,14 +115,8 @@ impl Fixture {
     }
 
     /// Waits until the sharder counts so many shards of a ring.
-    pub(crate) async fn until_counted(&self, ring: &RingName, shards: i32) {
-        let rings: Api<ClusterRing> = Api::all(self.client());
-        let counted = eventually("the sharder counts the shards", DEADLINE, || async {
-            let status = rings.get(ring.name()).await.map_err(|error| error.to_string())?.status;
-            let available = status.map(|status| status.available_shards);
-            if available == Some(shards) { Ok(()) } else { Err(format!("{available:?}")) }
-        });
-        counted.await.unwrap();
+    pub(crate) async fn until_counted(&self, ring: &RingName, shards: usize) {
+        until_available(&self.client(), ring, shards, DEADLINE).await.unwrap();
     }
 
     /// Makes objects for a ring.

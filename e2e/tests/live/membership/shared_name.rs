@@ -11,7 +11,11 @@ use kube::{
     Api, ResourceExt as _,
     api::{DeleteParams, ObjectMeta, PostParams},
 };
-use ringside_e2e::{eventually::eventually, system::NAMESPACE};
+use ringside_e2e::{
+    eventually::eventually,
+    ring_status::{condition, status},
+    system::NAMESPACE,
+};
 use ringside_ring::{
     ClusterRing,
     labels::{LEASE_ADMITTED, LEASE_INSTANCE},
@@ -52,8 +56,8 @@ pub(crate) async fn one_works(fixture: &Fixture) {
     eventually("the second is told that the first is admitted, and the ring tells people", DEADLINE, || async {
         let first = leases(NAMESPACE).get(NAME).await.map_err(|error| error.to_string())?;
         let second = leases(ELSEWHERE).get(NAME).await.map_err(|error| error.to_string())?;
-        let status = rings.get(RING).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
-        let told = status.conditions.into_iter().find(|it| it.type_ == "ShardsAdmitted");
+        let status = status(&client, &ring).await?;
+        let told = condition(&status, "ShardsAdmitted").ok();
         let admitted = first.annotations().get(LEASE_INSTANCE);
         let are_told = [&first, &second].map(|lease| lease.annotations().get(LEASE_ADMITTED));
         let is_named = told.as_ref().is_some_and(|it| it.reason == "SharedName" && it.message.contains(ELSEWHERE));

@@ -19,6 +19,7 @@ use ringside_e2e::{
     eventually::eventually,
     manifests,
     plain_shard::{Acknowledger, PlainShard, join_all},
+    ring_status::{condition, until_available, until_status},
     system::{NAMESPACE, Settings, System},
 };
 use ringside_ring::{
@@ -212,13 +213,7 @@ impl Ring {
     }
 
     pub(crate) async fn until_available(&self, count: usize) {
-        eventually("the sharder counts the shards", DEADLINE, || async {
-            let status = self.get().await?.status.ok_or("no status")?;
-            let available = usize::try_from(status.available_shards).unwrap();
-            if available == count { Ok(()) } else { Err(format!("{available}")) }
-        })
-        .await
-        .unwrap();
+        until_available(&self.client, &self.name, count, DEADLINE).await.unwrap();
     }
 
     pub(crate) async fn get(&self) -> Result<Stored, String> {
@@ -227,14 +222,13 @@ impl Ring {
 
     /// Waits until the condition `Ready` has this status and a message with `part` in it.
     pub(crate) async fn until_ready_is(&self, status: &str, part: &str) -> Condition {
-        eventually(&format!("ring {} is ready: {status}, {part}", self.name), DEADLINE, || async {
-            let found = self.get().await?.status.unwrap_or_default().conditions;
-            let ready = found.into_iter().find(|condition| condition.type_ == "Ready").ok_or("it does not say")?;
+        let what = format!("ring {} is ready: {status}, {part}", self.name);
+        let told = until_status(&self.client, &self.name, &what, DEADLINE, |shown| {
+            let ready = condition(shown, "Ready")?.clone();
             let wanted = ready.status == status && ready.message.contains(part);
             if wanted { Ok(ready) } else { Err(format!("{ready:?}")) }
-        })
-        .await
-        .unwrap()
+        });
+        told.await.unwrap()
     }
 
     /// Waits until an Event of this reason on the ring names one of these shards.

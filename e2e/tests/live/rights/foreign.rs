@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
-    Api, Client,
+    Api,
     api::{ListParams, PostParams},
 };
 use ringside_e2e::{
@@ -12,11 +12,12 @@ use ringside_e2e::{
     eventually::eventually,
     manifests,
     plain_shard::LEASE_RING,
+    ring_status::{condition, until_status},
     system::{Settings, System},
     website::Website,
     workload::Workload,
 };
-use ringside_ring::{ClusterRing, RingLabels, cluster_ring::ClusterRingStatus};
+use ringside_ring::RingLabels;
 use serde_json::json;
 
 use super::{DEADLINE, client_as};
@@ -65,17 +66,17 @@ pub(super) async fn foreign_leases_change_nothing() {
     for name in ["shard-0", "ghost"] {
         foreign.create(&PostParams::default(), &held(name)).await.unwrap();
     }
-    let told = eventually("the Leases are told, with their namespace", DEADLINE, || async {
-        let status = status(&admin).await;
-        let condition = status.conditions.iter().find(|it| it.type_ == "LeasesValid").cloned().unwrap();
+    let ring = RING.parse().unwrap();
+    let told = until_status(&admin, &ring, "the Leases are told, with their namespace", DEADLINE, |status| {
+        let condition = condition(status, "LeasesValid")?;
         let names_it = condition.message.contains(&format!("'{ELSEWHERE}'"));
-        if condition.status == "False" && names_it { Ok(status) } else { Err(condition.message) }
+        if condition.status == "False" && names_it { Ok(status.clone()) } else { Err(condition.message.clone()) }
     });
     let status = told.await.unwrap();
     assert_eq!((status.shards, status.available_shards), (2, 2));
     assert_eq!(status.shard_namespaces, Some(vec![RING.to_owned()]));
     assert_eq!(admitted(&own).await, before, "no instance was shut");
-    let key = RingLabels::of(&RING.parse().unwrap()).shard;
+    let key = RingLabels::of(&ring).shard;
     let websites = Api::<Website>::namespaced(admin, RING).list_metadata(&ListParams::default()).await.unwrap();
     let owners: BTreeSet<_> =
         websites.into_iter().map(|it| it.metadata.labels.unwrap_or_default().remove(&key).unwrap()).collect();
@@ -91,10 +92,6 @@ pub(super) async fn foreign_leases_change_nothing() {
 fn held(name: &str) -> Lease {
     let spec = json!({"holderIdentity": name, "leaseDurationSeconds": 15});
     serde_json::from_value(json!({"metadata": {"name": name, "labels": {LEASE_RING: RING}}, "spec": spec})).unwrap()
-}
-
-async fn status(admin: &Client) -> ClusterRingStatus {
-    Api::<ClusterRing>::all(admin.clone()).get(RING).await.unwrap().status.unwrap_or_default()
 }
 
 /// The instance that is admitted under each name.

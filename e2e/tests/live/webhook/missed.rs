@@ -10,9 +10,9 @@ use kube::{
 };
 use ringside_e2e::{
     eventually::eventually,
+    ring_status::{condition, status},
     system::{NAMESPACE, Settings, metrics},
 };
-use ringside_ring::ClusterRing;
 
 use crate::webhook::{
     calls::sum,
@@ -59,10 +59,9 @@ pub(crate) async fn children_that_came_in_a_moment_without_the_webhook_have_thei
 /// Whether the sharder has reached the webhook, and nobody has written its configuration for so long that the sharder takes
 /// every API server to go by it. Until then it looks for such children itself.
 async fn trusts_webhook(fixture: &Fixture) -> Result<(), String> {
-    let rings: Api<ClusterRing> = Api::all(fixture.client());
-    let status = rings.get(fixture.ring.name()).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
-    let reached = status.conditions.iter().find(|condition| condition.type_ == "WebhookReachable");
-    if reached.is_none_or(|reached| reached.status != "True") {
+    let status = status(&fixture.client(), &fixture.ring).await?;
+    let reached = condition(&status, "WebhookReachable")?;
+    if reached.status != "True" {
         return Err(format!("{reached:?}"));
     }
     let MutatingWebhookConfiguration { metadata, .. } = configuration(fixture).await;

@@ -13,6 +13,7 @@ use kube::{
 };
 use ringside_e2e::{
     eventually::eventually,
+    ring_status::{condition, until_status},
     system::{NAMESPACE, Settings},
     website::child,
 };
@@ -103,10 +104,8 @@ pub(crate) async fn a_webhook_that_says_nothing_holds_up_only_what_is_the_rings_
     let took = (create(unrelated).await, create(child(&website, "first-child")).await);
     assert!(took.0 < AT_ONCE && took.1 < ONE_RING, "{took:?}");
     until_asking(0, OUT).await;
-    let condition = eventually("the ring says so", DEADLINE, || async {
-        let ring = rings.get(fixture.ring.name()).await.map_err(|error| error.to_string())?;
-        let conditions = ring.status.unwrap_or_default().conditions;
-        let told = conditions.into_iter().find(|it| it.type_ == "WebhookReachable").ok_or("it does not say")?;
+    let condition = until_status(&client, &fixture.ring, "the ring says so", DEADLINE, |status| {
+        let told = condition(status, "WebhookReachable")?.clone();
         if told.message.contains("not told to ask it") { Ok(told) } else { Err(told.message) }
     });
     assert_eq!(condition.await.unwrap().status, "False");
