@@ -1,12 +1,20 @@
 //! The leader's writes to shard Leases: the state label, the acquisition of uncertain ones, holds, the deletion of orphaned ones.
 
-use std::{convert::Infallible, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    time::Duration,
+};
 
-use futures::{StreamExt, stream};
+use futures::{
+    StreamExt,
+    stream::{self, FuturesUnordered},
+};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api, Client, Resource as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
+    runtime::watcher::Event,
 };
 use ringside_ring::{
     Moment,
@@ -31,7 +39,7 @@ use crate::{
 };
 use ringside_runtime::explain::{code, explain};
 
-/// Writes at once: many Leases change together when the sharder starts or the network was away.
+/// Writes at once in a namespace: many Leases change together when the sharder starts or the network was away.
 const PARALLEL_WRITES: usize = 8;
 /// How soon a write that failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -72,6 +80,8 @@ impl WriteError {
 pub(crate) async fn keep_states(client: Client, leases: Leases, metrics: Metrics, notices: Notices) -> Infallible {
     let since = leases.clock.now();
     let mut attention = leases.attention.subscribe();
+    // A webhook may let the writes of one namespace hang, each for a minute. Those of others don't wait for them.
+    let (mut busy, mut batches) = (BTreeSet::new(), FuturesUnordered::new());
     loop {
         attention.borrow_and_update();
         let now = leases.clock.now();
@@ -80,13 +90,24 @@ pub(crate) async fn keep_states(client: Client, leases: Leases, metrics: Metrics
             metrics.states(&book.members(now, since).unwrap_or_default());
             plan(&book, now, since)
         };
-        if carry_out(&client, &leases, &notices, todos).await {
-            wait(&leases, &mut attention, next).await;
-        } else {
-            // Whatever is seen meanwhile: that may bring about the same conflict.
-            sleep_until(&*leases.clock, leases.clock.now() + RETRY).await;
+        for (namespace, todos) in by_namespace(todos) {
+            if busy.insert(namespace.clone()) {
+                batches.push(carry_out(&client, &leases, &notices, namespace, todos));
+            }
+        }
+        tokio::select! {
+            () = wait(&leases, &mut attention, next) => {}
+            Some(namespace) = batches.next() => drop(busy.remove(&namespace)),
         }
     }
+}
+
+fn by_namespace(todos: Vec<Todo>) -> BTreeMap<String, Vec<Todo>> {
+    let mut namespaces: BTreeMap<String, Vec<Todo>> = BTreeMap::new();
+    for todo in todos {
+        namespaces.entry(todo.key.namespace.clone()).or_default().push(todo);
+    }
+    namespaces
 }
 
 async fn wait(leases: &Leases, attention: &mut tokio::sync::watch::Receiver<()>, wake: Option<Moment>) {
@@ -103,8 +124,8 @@ async fn wait(leases: &Leases, attention: &mut tokio::sync::watch::Receiver<()>,
     }
 }
 
-/// Returns whether all was as it was known, and done.
-async fn carry_out(client: &Client, leases: &Leases, notices: &Notices, todos: Vec<Todo>) -> bool {
+/// Carries out what is to be done in a namespace, which it returns once the next may begin there.
+async fn carry_out(client: &Client, leases: &Leases, notices: &Notices, namespace: String, todos: Vec<Todo>) -> String {
     let outcomes = stream::iter(todos).map(|todo| async move {
         let outcome = act((client, notices), leases, &todo).await;
         if let Err(error) = &outcome {
@@ -116,13 +137,13 @@ async fn carry_out(client: &Client, leases: &Leases, notices: &Notices, todos: V
         if leases.book.lock().wrote(&todo.key, refused, leases.clock.now()) {
             leases.membership.send_replace(());
         }
-        if waits {
-            // The plan does not know yet how long.
-            leases.attention.send_replace(());
-        }
         outcome.unwrap_or(waits)
     });
-    outcomes.buffer_unordered(PARALLEL_WRITES).fold(true, async |all, done| all & done).await
+    if !outcomes.buffer_unordered(PARALLEL_WRITES).fold(true, async |all, done| all & done).await {
+        // Whatever is seen meanwhile: that may bring about the same conflict.
+        sleep_until(&*leases.clock, leases.clock.now() + RETRY).await;
+    }
+    namespace
 }
 
 /// Does it, and tells of it on the Lease; returns whether the Lease was as it was known.
@@ -147,7 +168,7 @@ async fn act((client, notices): (&Client, &Notices), leases: &Leases, todo: &Tod
         Action::Renew => renew(&api, leases, todo, begun).await,
         Action::Make => make((&api, client), leases, todo, begun).await,
         Action::Release => release(&api, leases, todo).await,
-        Action::Delete => delete(&api, todo).await.map(|()| None),
+        Action::Delete => delete(&api, leases, todo).await.map(|()| None),
     };
     match outcome {
         Ok(None) => Ok(true),
@@ -233,11 +254,13 @@ async fn label(api: &Api<Lease>, todo: &Todo, state: ShardState) -> Result<Lease
     Ok(lease)
 }
 
-async fn delete(api: &Api<Lease>, todo: &Todo) -> Result<(), WriteError> {
+async fn delete(api: &Api<Lease>, leases: &Leases, todo: &Todo) -> Result<(), WriteError> {
     let metadata = &todo.lease.metadata;
     let preconditions =
         Preconditions { uid: metadata.uid.clone(), resource_version: metadata.resource_version.clone() };
     api.delete(&todo.key.name, &DeleteParams::default().preconditions(preconditions)).await?;
+    // Else it would be deleted once more before the watch shows that.
+    leases.observe(Event::Delete(Lease::clone(&todo.lease)));
     tracing::info!(namespace = todo.key.namespace, shard = todo.key.name, "deleted the Lease of a shard that is gone");
     Ok(())
 }

@@ -15,7 +15,7 @@ use super::*;
 use crate::{
     fixtures::FakeApi,
     leases::{
-        book::tests::{labelled, lease},
+        book::tests::{in_namespace, labelled, lease},
         follow,
     },
 };
@@ -231,6 +231,33 @@ async fn a_lease_that_may_not_be_written_is_told_and_asked_for_ever_less_often()
     assert!(!world.available() && told().is_empty(), "{:?}", told());
 }
 
+/// As by a webhook that fails closed and whose pods are gone.
+#[tokio::test(start_paused = true)]
+async fn writes_that_hang_in_one_namespace_delay_no_takeover_in_another() {
+    let world = world().await;
+    for shard in (0..16).map(|number| format!("s-{number}")) {
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/another/leases/{shard}");
+        let lease = in_namespace(labelled(lease(&shard, &shard, 0, 1), "ready"), "another");
+        world.api.put(&path, serde_json::to_value(&lease).unwrap());
+        for write in [Method::PUT, Method::PATCH] {
+            world.api.slow(write, &path, Duration::from_secs(30));
+        }
+        world.leases.observe(Event::Apply(lease));
+    }
+    world.api.intercept(|asked, _| {
+        let hangs = asked.path.contains("/another/") && asked.method != Method::GET;
+        hangs.then_some(StatusCode::INTERNAL_SERVER_ERROR)
+    });
+    for second in [4, 8] {
+        world.pass(4).await;
+        world.renew(second);
+    }
+    world.pass(19).await;
+    assert_eq!((world.stored_label().as_deref(), world.available()), (Some("expired"), true));
+    world.pass(2).await;
+    assert_eq!((world.stored_label().as_deref(), world.available()), (Some("dead"), false));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_renews_is_left_alone() {
     let world = world().await;
@@ -248,8 +275,10 @@ async fn an_orphaned_lease_is_deleted_as_it_was_seen() {
     assert_eq!(world.api.writes(), Vec::<String>::new());
     world.pass(2).await;
     assert_eq!(world.api.get(PATH), None);
-    let deletion = world.api.asked().into_iter().find(|asked| asked.method == Method::DELETE).unwrap();
-    assert_eq!(deletion.body["preconditions"], json!({"uid": "uid-a", "resourceVersion": "7"}));
+    let asked = world.api.asked().into_iter();
+    let deletions: Vec<_> = asked.filter(|asked| asked.method == Method::DELETE).map(|it| it.body).collect();
+    assert_eq!(deletions.len(), 1, "once, although no watch shows it");
+    assert_eq!(deletions[0]["preconditions"], json!({"uid": "uid-a", "resourceVersion": "7"}));
 }
 
 #[tokio::test(start_paused = true)]
