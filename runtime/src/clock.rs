@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use ringside_ring::Moment;
 use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::watch;
 
 /// A clock that neither steps nor stops.
 pub trait Clock: Send + Sync + 'static {
@@ -65,6 +66,20 @@ pub async fn sleep_until(clock: &dyn Clock, moment: Moment) {
             return;
         }
         tokio::time::sleep(left.min(LOOK_AGAIN)).await;
+    }
+}
+
+/// Waits until there is news on `told`, whose sender has to last, or until `clock` shows `at`, if there is such a moment.
+pub async fn told_or_at<T>(told: &mut watch::Receiver<T>, clock: &dyn Clock, at: Option<Moment>) {
+    let moment = async {
+        match at {
+            Some(moment) => sleep_until(clock, moment).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = told.changed() => {}
+        () = moment => {}
     }
 }
 

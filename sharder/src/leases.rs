@@ -21,7 +21,7 @@ use ringside_ring::{
     Grace, Members, Moment, Ring, RingKind, RingName, ShardName,
     labels::{LEASE_ADMITTED, LEASE_RING_GENERATION, LEASE_TOKEN_POD, LEASE_WEIGHT, ring_of},
 };
-use ringside_runtime::clock::{Boottime, SharedClock, sleep_until};
+use ringside_runtime::clock::{Boottime, SharedClock, told_or_at};
 use tokio::sync::watch as channel;
 
 mod act;
@@ -311,17 +311,8 @@ impl Leases {
                 self.membership.send_replace(());
                 self.attention.send_replace(());
             }
-            let timer = async {
-                match next {
-                    Some(moment) => sleep_until(&*self.clock, moment).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                // The sender lives in `self`, so this fails never.
-                _ = membership.changed() => {}
-                () = timer => {}
-            }
+            // Its sender lives in `self`.
+            told_or_at(&mut membership, &*self.clock, next).await;
         }
     }
 

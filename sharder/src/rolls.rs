@@ -23,7 +23,7 @@ use ringside_ring::{
     generation::{Generation, Roll, roll},
 };
 use ringside_runtime::{
-    clock::{SharedClock, sleep_until},
+    clock::{SharedClock, told_or_at},
     explain::explain,
 };
 use tokio::sync::watch;
@@ -182,17 +182,10 @@ pub(crate) async fn follow(client: Client, leases: Leases, rolls: Rolls) -> Resu
                 }
             }
         };
-        let end = async {
-            match next {
-                Some(end) => sleep_until(&*rolls.clock, end).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
-            // The sender lives in `leases`, so this fails never.
-            _ = membership.changed() => {}
+            // Its sender lives in `leases`.
+            () = told_or_at(&mut membership, &*rolls.clock, next) => {}
             () = again => {}
-            () = end => {}
         }
     }
 }

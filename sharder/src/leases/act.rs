@@ -17,11 +17,10 @@ use kube::{
     runtime::watcher::Event,
 };
 use ringside_ring::{
-    Moment,
     labels::{LEASE_ADMITTED, LEASE_STATE, ring_of},
     lease::{ShardState, annotation},
 };
-use ringside_runtime::clock::sleep_until;
+use ringside_runtime::clock::{sleep_until, told_or_at};
 use serde_json::json;
 
 mod holding;
@@ -96,7 +95,8 @@ pub(crate) async fn keep_states(client: Client, leases: Leases, metrics: Metrics
             }
         }
         tokio::select! {
-            () = wait(&leases, &mut attention, next) => {}
+            // Its sender lives in `leases`.
+            () = told_or_at(&mut attention, &*leases.clock, next) => {}
             Some(namespace) = batches.next() => drop(busy.remove(&namespace)),
         }
     }
@@ -108,20 +108,6 @@ fn by_namespace(todos: Vec<Todo>) -> BTreeMap<String, Vec<Todo>> {
         namespaces.entry(todo.key.namespace.clone()).or_default().push(todo);
     }
     namespaces
-}
-
-async fn wait(leases: &Leases, attention: &mut tokio::sync::watch::Receiver<()>, wake: Option<Moment>) {
-    let timer = async {
-        match wake {
-            Some(moment) => sleep_until(&*leases.clock, moment).await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        // The sender lives in `leases`, so this fails never.
-        _ = attention.changed() => {}
-        () = timer => {}
-    }
 }
 
 /// Carries out what is to be done in a namespace, which it returns once the next may begin there.

@@ -16,7 +16,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::{Api, Client, api::PostParams};
 use ringside_ring::Moment;
-use ringside_runtime::{clock::sleep_until, explain::explain};
+use ringside_runtime::{clock::told_or_at, explain::explain};
 
 use super::Leases;
 
@@ -103,17 +103,8 @@ pub(crate) async fn ask(client: Client, leases: Leases) -> Result<(), Infallible
             leases.granted(answers.buffer_unordered(PARALLEL_QUESTIONS).collect().await);
             continue;
         }
-        let again = async {
-            match next {
-                Some(moment) => sleep_until(&*leases.clock, moment).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            // The sender lives in `leases`, so this fails never.
-            _ = membership.changed() => {}
-            () = again => {}
-        }
+        // Its sender lives in `leases`.
+        told_or_at(&mut membership, &*leases.clock, next).await;
     }
 }
 
