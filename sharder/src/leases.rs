@@ -16,10 +16,10 @@ use k8s_openapi::{
     api::{coordination::v1::Lease, core::v1::ObjectReference},
     jiff::Timestamp,
 };
-use kube::{Api, Client, Resource as _, api::ListParams, runtime::watcher::Event};
+use kube::{Api, Client, Resource as _, api::ListParams};
 use ringside_ring::{
     Grace, Members, Moment, Ring, RingKind, RingName, ShardName,
-    labels::{LEASE_ADMITTED, LEASE_RING_GENERATION, LEASE_TOKEN_POD, LEASE_WEIGHT, ring_of},
+    labels::{LEASE_ADMITTED, LEASE_RING_GENERATION, LEASE_TOKEN_POD, LEASE_WEIGHT},
 };
 use ringside_runtime::clock::{Boottime, SharedClock, told_or_at};
 use tokio::sync::watch as channel;
@@ -27,7 +27,6 @@ use tokio::sync::watch as channel;
 mod act;
 mod book;
 pub(crate) mod hold;
-mod merged;
 mod names;
 mod plan;
 mod refusals;
@@ -89,6 +88,7 @@ impl Leases {
 
     /// The same for rings of these kinds alone.
     pub(crate) fn serving(self, kinds: &'static [RingKind]) -> Self {
+        self.book.lock().serve(kinds);
         Self { kinds, ..self }
     }
 
@@ -107,12 +107,12 @@ impl Leases {
     ) -> Result<Self, kube::Error> {
         let mut leases = Self::new(Arc::new(Boottime));
         leases.book = Arc::new(Mutex::new(Book::new(false, tokens_per_shard)));
-        leases.observe(Event::Init);
         let of_ring = ListParams::default().labels(&ring.lease_selector());
-        for lease in Api::<Lease>::all(client.clone()).list(&of_ring).await? {
-            leases.observe(Event::InitApply(lease));
+        let mut list = Api::<Lease>::all(client.clone()).list(&of_ring).await?.items;
+        for kind in RingKind::ALL {
+            // Those of the other kind are of no concern.
+            leases.listed(kind, if kind == ring.kind() { std::mem::take(&mut list) } else { Vec::new() });
         }
-        leases.observe(Event::InitDone);
         Ok(leases)
     }
 
@@ -296,7 +296,7 @@ impl Leases {
     /// Without a resourceVersion, so that no lagging API server answers with the past (CONTROL-PLANE, 10).
     async fn read(&self, client: &Client, which: &ListParams) -> Result<(), kube::Error> {
         for lease in Api::<Lease>::all(client.clone()).list(which).await? {
-            self.observe(Event::Apply(lease));
+            self.see(lease);
         }
         Ok(())
     }
@@ -326,22 +326,28 @@ impl Leases {
             self.went_back.send_replace(());
         }
         if let Some(lease) = answer {
-            self.observe(Event::Apply(lease));
+            self.see(lease);
         }
         is == Answer::News
     }
 
-    /// Takes in what was seen of the Leases. One of a kind of ring that is not served is none.
-    fn observe(&self, event: Event<Lease>) {
-        let is_served = |lease: &Lease| match ring_of(&lease.metadata) {
-            Some(Ok(ring)) => self.kinds.contains(&ring.kind()),
-            _ => true,
-        };
-        let event = match event {
-            Event::Apply(lease) if !is_served(&lease) => Event::Delete(lease),
-            event => event,
-        };
-        let change = self.book.lock().apply(event, self.clock.now());
+    /// Takes in all Leases of this kind of ring, as listed.
+    fn listed(&self, kind: RingKind, list: Vec<Lease>) {
+        self.take_in(|book, now| book.listed(kind, list, now));
+    }
+
+    /// Takes in a Lease as it is.
+    fn see(&self, lease: Lease) {
+        self.take_in(|book, now| book.seen(lease, now));
+    }
+
+    /// Takes in that a Lease is none of a ring of this kind any more.
+    fn gone(&self, kind: RingKind, lease: &Lease) {
+        self.take_in(|book, now| book.gone(kind, lease, now));
+    }
+
+    fn take_in(&self, take: impl FnOnce(&mut Book, Moment) -> Change) {
+        let change = take(&mut self.book.lock(), self.clock.now());
         if change == Change::Membership {
             self.membership.send_replace(());
         }

@@ -14,7 +14,6 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api, Client, Resource as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
-    runtime::watcher::Event,
 };
 use ringside_ring::{
     labels::{LEASE_ADMITTED, LEASE_STATE, ring_of},
@@ -246,7 +245,9 @@ async fn delete(api: &Api<Lease>, leases: &Leases, todo: &Todo) -> Result<(), Wr
         Preconditions { uid: metadata.uid.clone(), resource_version: metadata.resource_version.clone() };
     api.delete(&todo.key.name, &DeleteParams::default().preconditions(preconditions)).await?;
     // Else it would be deleted once more before the watch shows that.
-    leases.observe(Event::Delete(Lease::clone(&todo.lease)));
+    if let Some(Ok(ring)) = ring_of(metadata) {
+        leases.gone(ring.kind(), &todo.lease);
+    }
     tracing::info!(namespace = todo.key.namespace, shard = todo.key.name, "deleted the Lease of a shard that is gone");
     Ok(())
 }

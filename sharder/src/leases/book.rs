@@ -7,9 +7,8 @@ use std::{
 };
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::runtime::watcher::Event;
 use ringside_ring::{
-    Moment, RingName,
+    Moment, RingKind, RingName,
     lease::{SHARDER_HOLDER, ShardState, holder},
     placement::DEFAULT_TOKENS_PER_SHARD,
 };
@@ -79,29 +78,21 @@ pub(super) struct Book {
     /// Where the sharder may write Leases; none where that is not asked, and Leases count everywhere.
     rights: Option<Rights>,
     tokens_per_shard: NonZeroU32,
-    /// What a list has shown that has not ended; `None` between lists.
-    arriving: Option<Arriving>,
     vanished: Vanished,
     pub(super) returns: Returns,
     /// The Leases that were known to be late when that was last looked at.
     late: BTreeSet<LeaseKey>,
-    /// Whether a list of all Leases has ended, and whether all is known by now that says which of them make shards.
-    listed: bool,
+    /// The kinds of ring that are served, and those whose Leases have been listed.
+    kinds: &'static [RingKind],
+    listed: BTreeSet<RingKind>,
+    /// Whether all is known by now that says which Leases make shards.
     complete: bool,
-    /// Whether the API server's time went back: the next list counts, however old it is.
-    time_went_back: bool,
+    /// The kinds whose next list counts, however old it is: the API server's time went back.
+    went_back: BTreeSet<RingKind>,
     pub(super) refusals: Refusals,
     pub(super) holds: Holds,
     /// What was complained about last of each Lease: once is enough.
     complaints: BTreeMap<LeaseKey, String>,
-}
-
-/// What a list has shown so far.
-#[derive(Debug, Default)]
-struct Arriving {
-    leases: BTreeMap<LeaseKey, Observed>,
-    /// Whatever was complained about since it began.
-    complaints: BTreeSet<LeaseKey>,
 }
 
 impl Book {
@@ -110,37 +101,29 @@ impl Book {
         Self { rights: asks.then(Rights::default), tokens_per_shard, ..Self::default() }
     }
 
-    /// Takes in an event of the watch, or a Lease in a write's answer.
-    pub(super) fn apply(&mut self, event: Event<Lease>, now: Moment) -> Change {
-        let change = self.take_in(event, now);
+    /// Only these kinds of ring are served: a Lease of another is none.
+    pub(super) fn serve(&mut self, kinds: &'static [RingKind]) {
+        self.kinds = kinds;
+    }
+
+    /// Takes in a Lease that the watch showed, or a write's answer.
+    pub(super) fn seen(&mut self, lease: Lease, now: Moment) -> Change {
+        let change = self.apply_one(lease, now);
         self.end_lost_holds(now);
         change
     }
 
-    fn take_in(&mut self, event: Event<Lease>, now: Moment) -> Change {
-        match event {
-            Event::Init => {
-                self.arriving = Some(Arriving::default());
-                Change::Nothing
-            }
-            Event::InitApply(lease) => {
-                if let Some((key, seen)) = self.observe(lease, now)
-                    && let Some(arriving) = &mut self.arriving
-                {
-                    arriving.leases.insert(key, seen);
-                }
-                Change::Nothing
-            }
-            Event::InitDone => self.replace_all(now),
-            Event::Apply(lease) => self.apply_one(lease, now),
-            Event::Delete(lease) => {
-                let Some(key) = key_of(&lease) else { return Change::Nothing };
-                self.complaints.remove(&key);
-                // The event of an old Lease's deletion may come after its successor was seen.
-                let same = self.leases.get(&key).is_some_and(|known| known.lease.metadata.uid == lease.metadata.uid);
-                if same { self.remove(&key, now) } else { Change::Nothing }
-            }
+    /// The watch on this kind of ring shows a Lease no more. It may be known as one of the other kind by now, or its successor.
+    pub(super) fn gone(&mut self, kind: RingKind, lease: &Lease, now: Moment) -> Change {
+        let Some(key) = key_of(lease) else { return Change::Nothing };
+        self.complaints.remove(&key);
+        let is_it = |known: &Observed| known.ring.kind() == kind && known.lease.metadata.uid == lease.metadata.uid;
+        if !self.leases.get(&key).is_some_and(is_it) {
+            return Change::Nothing;
         }
+        let change = self.remove(&key, now);
+        self.end_lost_holds(now);
+        change
     }
 
     /// Compares the API server's answer about a Lease, none if it is gone, with what is known.
@@ -151,7 +134,11 @@ impl Book {
         }
         // Once while a list is under way that ends this.
         let is_first = !std::mem::replace(&mut known.contradicted, true);
-        if is_first || std::mem::replace(&mut self.time_went_back, true) { Answer::Old } else { Answer::TimeWentBack }
+        if is_first || !self.went_back.is_empty() {
+            return Answer::Old;
+        }
+        self.went_back.extend(self.kinds);
+        Answer::TimeWentBack
     }
 
     /// Forgets vanished and unstable shards whose time is over, and notes which Leases are late by now; returns whether there
@@ -212,33 +199,35 @@ impl Book {
         self.refusals.wrote(key, refused, now)
     }
 
-    /// A list has ended: what it does not have is gone. It may be older than what was seen meanwhile of a Lease that
-    /// it has.
-    fn replace_all(&mut self, now: Moment) -> Change {
-        let before = std::mem::take(&mut self.leases);
-        let Arriving { leases, complaints } = self.arriving.take().unwrap_or_default();
-        let time_went_back = std::mem::take(&mut self.time_went_back);
-        self.complaints.retain(|key, _| complaints.contains(key));
-        for (key, seen) in leases {
-            let seen = match before.get(&key) {
-                Some(known) => seen.after(known, time_went_back),
-                None => seen,
-            };
-            self.leases.insert(key, seen);
+    /// All Leases of this kind of ring were listed: what is not among them is gone. The list may be older than what was seen
+    /// meanwhile of a Lease that it has.
+    pub(super) fn listed(&mut self, kind: RingKind, list: Vec<Lease>, now: Moment) -> Change {
+        let before = self.leases.clone();
+        let anyway = self.went_back.remove(&kind);
+        let mut keys: BTreeSet<LeaseKey> = list.iter().filter_map(key_of).collect();
+        self.complaints.retain(|key, _| keys.contains(key) || before.get(key).is_some_and(|it| it.ring.kind() != kind));
+        for lease in list {
+            match (key_of(&lease), self.observe(lease, anyway, now)) {
+                (_, Some((key, seen))) => drop(self.leases.insert(key, seen)),
+                (Some(key), None) => drop(keys.remove(&key)),
+                (None, None) => {}
+            }
         }
+        self.leases.retain(|key, seen| seen.ring.kind() != kind || keys.contains(key));
         for (key, last) in &before {
             if self.leases.get(key).is_none_or(|seen| seen.ring != last.ring) {
                 self.vanish(key, last, now);
             }
         }
-        for (key, seen) in self.leases.iter().filter(|(key, _)| self.counted.contains(*key)) {
+        for (key, seen) in self.leases.iter().filter(|(key, _)| self.counted.contains(*key) && keys.contains(*key)) {
             self.vanished.appeared(key, &seen.ring);
             self.returns.seen(key, seen, before.get(key), now);
         }
         self.recount(now);
-        let first = !std::mem::replace(&mut self.listed, true);
+        let first = self.listed.insert(kind);
         self.complete(now);
         let late = self.note_late(now);
+        self.end_lost_holds(now);
         let same = !first && !late && membership(&before) == membership(&self.leases);
         if same { Change::Attention } else { Change::Membership }
     }
@@ -259,7 +248,7 @@ impl Book {
 
     fn apply_one(&mut self, lease: Lease, now: Moment) -> Change {
         let Some(key) = key_of(&lease) else { return Change::Nothing };
-        let Some((key, seen)) = self.observe(lease, now) else {
+        let Some((key, seen)) = self.observe(lease, false, now) else {
             // It may have been a shard's until its label was changed.
             return self.remove(&key, now);
         };
@@ -299,13 +288,13 @@ impl Default for Book {
             rings: BTreeMap::new(),
             rights: None,
             tokens_per_shard: DEFAULT_TOKENS_PER_SHARD,
-            arriving: None,
             vanished: Vanished::default(),
             returns: Returns::default(),
             late: BTreeSet::new(),
-            listed: false,
+            kinds: &RingKind::ALL,
+            listed: BTreeSet::new(),
             complete: false,
-            time_went_back: false,
+            went_back: BTreeSet::new(),
             refusals: Refusals::default(),
             holds: Holds::default(),
             complaints: BTreeMap::new(),

@@ -76,7 +76,6 @@ mod tests {
 
     use std::{collections::BTreeMap, sync::Arc};
 
-    use kube::runtime::watcher::Event;
     use ringside_ring::{
         HashRing, Members, PartitionKey,
         decide::{Action, Covered, Family, Object, View, decide},
@@ -113,14 +112,14 @@ mod tests {
         /// The Lease of `a` is seen, held or not.
         fn see(&mut self, holder: &str) {
             let seen = lease("a", holder, u32::try_from(self.now % 60).unwrap(), self.now + 1);
-            self.book.apply(Event::Apply(seen), at(self.now));
+            self.book.seen(seen, at(self.now));
         }
 
         /// All renew, and `a` says so of its controller; returns how many objects moved.
         fn say(&mut self, controller: &str) -> usize {
             for (shard, controller) in [("a", controller), ("b", "working"), ("c", "working")] {
                 let seen = lease(shard, shard, u32::try_from(self.now % 60).unwrap(), self.now + 1);
-                self.book.apply(Event::Apply(saying(seen, controller)), at(self.now));
+                self.book.seen(saying(seen, controller), at(self.now));
             }
             self.move_all()
         }
@@ -207,12 +206,12 @@ mod tests {
         let mut world = World::start();
         let fresh = |controller, version| saying(lease("d", "d", 0, version), controller);
         for (version, controller) in [(1, "absent"), (2, "absent"), (3, "working")] {
-            world.book.apply(Event::Apply(fresh(controller, version)), at(world.now));
+            world.book.seen(fresh(controller, version), at(world.now));
         }
         assert!(world.book.returns.0.is_empty() && world.members().unstable().is_empty());
         for (version, holder, controller) in [(1000, "", "working"), (1001, "a", "absent"), (1002, "a", "working")] {
             let seen = lease("a", holder, 0, world.now + version);
-            world.book.apply(Event::Apply(saying(seen, controller)), at(world.now));
+            world.book.seen(saying(seen, controller), at(world.now));
         }
         let returns: Vec<_> = world.book.returns.0.values().map(|shard| shard.returns.len()).collect();
         assert_eq!(returns, [1], "a shard that is replaced returns once");

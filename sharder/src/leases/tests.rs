@@ -7,7 +7,7 @@ use std::time::Duration;
 use ringside_runtime::clock::TokioClock;
 
 use super::{
-    book::tests::{at, lease},
+    book::tests::{KIND, at, lease},
     *,
 };
 
@@ -53,28 +53,30 @@ pub(crate) fn lead(api: &crate::fixtures::FakeApi, leases: &Leases) -> Leading {
 
 /// A Lease is seen as it is stored.
 pub(crate) fn see(leases: &Leases, stored: &serde_json::Value) {
-    leases.observe(Event::Apply(serde_json::from_value(stored.clone()).unwrap()));
+    leases.see(serde_json::from_value(stored.clone()).unwrap());
 }
 
 /// The same of a replica that has just begun to watch.
 pub(crate) fn just_seen(shards: &[&str]) -> Leases {
     let leases = Leases::new(Arc::new(TokioClock::start()));
-    leases.observe(Event::Init);
-    for shard in shards {
-        leases.observe(Event::InitApply(lease(shard, shard, 0, 1)));
-    }
-    leases.observe(Event::InitDone);
+    list(&leases, shards.iter().map(|shard| lease(shard, shard, 0, 1)));
     leases
+}
+
+/// All Leases are listed; those of the other kind of ring are none.
+pub(crate) fn list(leases: &Leases, shown: impl IntoIterator<Item = Lease>) {
+    leases.listed(RingKind::ControllerRing, Vec::new());
+    leases.listed(KIND, shown.into_iter().collect());
 }
 
 /// The shard of this name comes, and holds its Lease.
 pub(crate) fn join(leases: &Leases, shard: &str) {
-    leases.observe(Event::Apply(lease(shard, shard, 0, 1)));
+    leases.see(lease(shard, shard, 0, 1));
 }
 
 /// It goes, with its Lease.
 pub(crate) fn leave(leases: &Leases, shard: &str) {
-    leases.observe(Event::Delete(lease(shard, shard, 0, 1)));
+    leases.gone(KIND, &lease(shard, shard, 0, 1));
 }
 
 /// The path and the content of a Lease of the ring `example`, as the API server stores it.
@@ -94,7 +96,7 @@ async fn a_shard_without_its_lease_goes_by_itself_when_its_time_is_over() {
     let expiring = leases.clone();
     let expire = tokio::spawn(async move { expiring.expire().await });
     tokio::time::sleep(Duration::from_secs(1)).await;
-    leases.observe(Event::Delete(lease("a", "a", 0, 1)));
+    leases.gone(KIND, &lease("a", "a", 0, 1));
     tokio::time::sleep(Duration::from_secs(19)).await;
     assert_eq!(shards(&leases), 1);
     membership.borrow_and_update();
@@ -110,10 +112,10 @@ async fn a_shard_without_its_lease_goes_by_itself_when_its_time_is_over() {
 async fn a_name_without_lease_is_not_gone_before_twice_the_default_duration() {
     let (client, ring) = (crate::fixtures::FakeApi::default().client(), "example".parse().unwrap());
     let leases = just_seen(&["deleted", "released"]);
-    leases.observe(Event::Apply(lease("released", "", 0, 2)));
-    leases.observe(Event::Delete(lease("released", "", 0, 2)));
+    leases.see(lease("released", "", 0, 2));
+    leases.gone(KIND, &lease("released", "", 0, 2));
     tokio::time::sleep(Duration::from_secs(1)).await;
-    leases.observe(Event::Delete(lease("deleted", "deleted", 0, 1)));
+    leases.gone(KIND, &lease("deleted", "deleted", 0, 1));
     let gone = async |shard| !leases.is_there(&client, &ring, shard).await.unwrap();
     assert!(gone("released").await, "this replica saw its release");
     assert!(!gone("unseen").await && !gone("deleted").await);

@@ -1,17 +1,18 @@
 //! The watch on shard Leases, in all namespaces.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, pin::pin};
 
-use super::{Leases, merged::Merged};
-use futures::{StreamExt as _, stream::select_all};
+use super::Leases;
+use futures::{Stream, StreamExt as _, future::join_all};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api, Client,
     runtime::{
         WatchStreamExt,
-        watcher::{self, watcher},
+        watcher::{self, Event, watcher},
     },
 };
+use ringside_ring::RingKind;
 use ringside_runtime::explain::explain_watch;
 
 /// Follows the Leases of all shards.
@@ -26,24 +27,30 @@ pub(crate) async fn follow(client: Client, leases: Leases) -> Result<(), Infalli
     loop {
         let watches = leases.kinds.iter().map(|kind| {
             let config = watcher::Config::default().labels(kind.names().lease_label);
-            watcher(api.clone(), config).default_backoff().map(move |event| (*kind, event)).boxed()
+            observe(&leases, *kind, watcher(api.clone(), config).default_backoff())
         });
-        let (mut events, mut merged) = (select_all(watches), Merged::new(leases.kinds));
-        let observe = async {
-            while let Some((kind, event)) = events.next().await {
-                match event {
-                    Ok(event) => merged.merge(kind, event).into_iter().for_each(|event| leases.observe(event)),
-                    Err(error) => {
-                        tracing::warn!(error = %explain_watch(&error), "can't watch the Leases of shards; trying again");
-                    }
-                }
-            }
-        };
         tokio::select! {
-            () = observe => return Ok(()),
+            _ = join_all(watches) => return Ok(()),
             never = leases.expire() => match never {},
             // The sender lives in `leases`, so this fails never.
             _ = went_back.changed() => {}
+        }
+    }
+}
+
+/// Takes in what the watch on the Leases of a kind of ring shows.
+async fn observe(leases: &Leases, kind: RingKind, events: impl Stream<Item = watcher::Result<Event<Lease>>>) {
+    let (mut events, mut list) = (pin!(events), Vec::new());
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => list.clear(),
+            Ok(Event::InitApply(lease)) => list.push(lease),
+            Ok(Event::InitDone) => leases.listed(kind, std::mem::take(&mut list)),
+            Ok(Event::Apply(lease)) => leases.see(lease),
+            Ok(Event::Delete(lease)) => leases.gone(kind, &lease),
+            Err(error) => {
+                tracing::warn!(error = %explain_watch(&error), "can't watch the Leases of shards; trying again");
+            }
         }
     }
 }

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use http::{Method, StatusCode};
-use kube::runtime::watcher::Event;
 use ringside_ring::lease::SHARDER_HOLDER;
 use ringside_runtime::clock::TokioClock;
 use serde_json::Value;
@@ -17,6 +16,7 @@ use crate::{
     leases::{
         book::tests::{in_namespace, labelled, lease},
         follow,
+        tests::list,
     },
 };
 
@@ -44,9 +44,7 @@ async fn world_with(first: Lease, observed_before: u64) -> World {
     let api = FakeApi::default();
     api.put(PATH, serde_json::to_value(&first).unwrap());
     let leases = Leases::new(Arc::new(TokioClock::start()));
-    for event in [Event::Init, Event::InitApply(first), Event::InitDone] {
-        leases.observe(event);
-    }
+    list(&leases, [first]);
     advance(Duration::from_secs(observed_before)).await;
     let leader = lead(&api, &leases);
     World { api, leases, leader }
@@ -86,7 +84,7 @@ impl World {
 
     /// The shard renews, and the watch shows it.
     fn renew(&self, second: u32) {
-        self.leases.observe(Event::Apply(self.renew_unseen(second)));
+        self.leases.see(self.renew_unseen(second));
     }
 
     fn renew_unseen(&self, second: u32) -> Lease {
@@ -242,7 +240,7 @@ async fn writes_that_hang_in_one_namespace_delay_no_takeover_in_another() {
         for write in [Method::PUT, Method::PATCH] {
             world.api.slow(write, &path, Duration::from_secs(30));
         }
-        world.leases.observe(Event::Apply(lease));
+        world.leases.see(lease);
     }
     world.api.intercept(|asked, _| {
         let hangs = asked.path.contains("/another/") && asked.method != Method::GET;
@@ -358,7 +356,7 @@ async fn instance_is_admitted_by_all_leases_of_its_name_as_they_are() {
 async fn hold_beside(namespace: serde_json::Value) -> (bool, Vec<String>) {
     let (api, ring) = (FakeApi::default(), "example".parse().unwrap());
     let leases = Leases::new(Arc::new(TokioClock::start()));
-    [Event::Init, Event::InitDone].into_iter().for_each(|event| leases.observe(event));
+    list(&leases, []);
     leases.book.lock().know_all();
     let spec = serde_json::from_value(json!({"resources": [], "shardNamespaces": ["default", "other"]})).unwrap();
     leases.confine([&ringside_ring::ClusterRing::new("example", spec).into()]);

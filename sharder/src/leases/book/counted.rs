@@ -60,7 +60,7 @@ impl Book {
 
     /// The namespaces that the API server is to be asked about, and when that is others.
     pub(in crate::leases) fn rights_due(&mut self, now: Moment) -> (Vec<String>, Option<Moment>) {
-        let namespaces = if self.listed { self.to_ask() } else { BTreeSet::new() };
+        let namespaces = if self.is_listed() { self.to_ask() } else { BTreeSet::new() };
         self.rights.as_mut().map_or((Vec::new(), None), |rights| rights.due(&namespaces, now))
     }
 
@@ -74,11 +74,16 @@ impl Book {
         self.complete(now) | is_news
     }
 
+    /// Whether the Leases of all kinds of ring that are served have been listed.
+    fn is_listed(&self) -> bool {
+        self.kinds.iter().all(|kind| self.listed.contains(kind))
+    }
+
     /// All is known that says which shards there are, once all Leases were seen and their namespaces were asked about; returns
     /// whether that is so for the first time.
     pub(super) fn complete(&mut self, now: Moment) -> bool {
         let is_asked = || self.rights.as_ref().is_none_or(|rights| self.to_ask().iter().all(|it| rights.has(it)));
-        let is_first = self.listed && !self.complete && is_asked();
+        let is_first = self.is_listed() && !self.complete && is_asked();
         if is_first {
             self.complete = true;
             self.vanished.complete(now);

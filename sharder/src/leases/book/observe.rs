@@ -12,10 +12,13 @@ use ringside_ring::{
 use super::{Book, LeaseKey, Observed, key_of, state_label};
 
 impl Book {
-    /// What is now known of a Lease; `None` when it can't be a shard's.
-    pub(super) fn observe(&mut self, mut lease: Lease, now: Moment) -> Option<(LeaseKey, Observed)> {
+    /// What is now known of a Lease, `anyway` also if it is older than what was; `None` when it can't be a shard's.
+    pub(super) fn observe(&mut self, mut lease: Lease, anyway: bool, now: Moment) -> Option<(LeaseKey, Observed)> {
         let key = key_of(&lease)?;
         let ring = ring_of(&lease.metadata)?;
+        if ring.as_ref().is_ok_and(|ring| !self.kinds.contains(&ring.kind())) {
+            return None;
+        }
         lease.metadata.managed_fields = None;
         let names = ring.and_then(|ring| Ok((ring, key.name.parse::<ShardName>()?)));
         let (ring, shard) = match names {
@@ -44,7 +47,7 @@ impl Book {
         let seen =
             Observed { ring, shard, facts, owner, weight, absent, changed, late_before, contradicted, read, lease };
         let seen = match known {
-            Some(known) => seen.after(known, self.time_went_back && self.arriving.is_some()),
+            Some(known) => seen.after(known, anyway),
             None => seen,
         };
         Some((key, seen))
@@ -52,9 +55,6 @@ impl Book {
 
     fn complain(&mut self, key: &LeaseKey, what: &'static str, fault: &str) {
         let LeaseKey { namespace, name } = key;
-        if let Some(arriving) = &mut self.arriving {
-            arriving.complaints.insert(key.clone());
-        }
         if self.complaints.insert(key.clone(), fault.to_owned()).is_none_or(|before| before != fault) {
             tracing::warn!(namespace, lease = name, fault, "{what}");
         }

@@ -14,8 +14,10 @@ use serde_json::json;
 use super::*;
 use crate::leases::plan::plan;
 
+/// The kind of ring whose Leases these are.
+pub(crate) const KIND: RingKind = RingKind::ClusterRing;
 /// The label of the ring on a Lease.
-const LEASE_LABEL: &str = RingKind::ClusterRing.names().lease_label;
+const LEASE_LABEL: &str = KIND.names().lease_label;
 
 pub(crate) fn at(seconds: u64) -> Moment {
     Moment::from_origin(Duration::from_secs(seconds))
@@ -43,12 +45,10 @@ pub(crate) fn book(leases: impl IntoIterator<Item = Lease>, now: Moment) -> Book
     book
 }
 
-fn list(book: &mut Book, leases: impl IntoIterator<Item = Lease>, now: Moment) -> Change {
-    assert_eq!(book.apply(Event::Init, now), Change::Nothing);
-    for lease in leases {
-        assert_eq!(book.apply(Event::InitApply(lease), now), Change::Nothing);
-    }
-    book.apply(Event::InitDone, now)
+/// All Leases are listed; those of the other kind of ring are none.
+pub(crate) fn list(book: &mut Book, leases: impl IntoIterator<Item = Lease>, now: Moment) -> Change {
+    let others = book.listed(RingKind::ControllerRing, Vec::new(), now);
+    others.max(book.listed(KIND, leases.into_iter().collect(), now))
 }
 
 pub(crate) fn weighing(mut lease: Lease, weight: &str) -> Lease {
@@ -68,7 +68,7 @@ fn a_weight_is_told_when_it_changes_and_is_one_when_it_cannot_be_read() {
     let mut book = book([weighing(held(1), "2")], at(0));
     assert_eq!(weight(&book, "a").as_deref(), Some("2"));
     let mut see = |lease, wanted: &str| {
-        let change = book.apply(Event::Apply(lease), at(1));
+        let change = book.seen(lease, at(1));
         assert_eq!(weight(&book, "a").as_deref(), Some(wanted));
         change
     };
@@ -82,7 +82,7 @@ fn a_weight_is_told_when_it_changes_and_is_one_when_it_cannot_be_read() {
 fn a_shard_whose_lease_vanished_keeps_its_weight() {
     let held = weighing(lease("a", "a", 0, 1), "3");
     let mut book = book([held.clone()], at(0));
-    book.apply(Event::Delete(held), at(1));
+    book.gone(KIND, &held, at(1));
     assert_eq!(weight(&book, "a").as_deref(), Some("3"));
 }
 
@@ -110,7 +110,7 @@ fn a_controller_that_is_absent_or_ends_is_told_and_absence_dated_from_when_it_wa
         (6, "absent", Change::Membership, Some(at(6))),
     ] {
         let renewed = labelled(saying(lease("a", "a", second, u64::from(second)), controller), "ready");
-        assert_eq!(book.apply(Event::Apply(renewed), at(second.into())), change, "{second}");
+        assert_eq!(book.seen(renewed, at(second.into())), change, "{second}");
         assert_eq!((since(&book), gives_away(&book)), (wanted, controller != "working"), "{second}");
     }
     let again = labelled(saying(lease("a", "a", 6, 6), "absent"), "ready");
@@ -125,12 +125,60 @@ fn state(book: &Book, shard: &str, now: u64) -> Option<ShardState> {
 #[test]
 fn nobody_is_known_before_the_first_list_has_ended() {
     let mut book = Book::default();
+    book.seen(lease("a", "a", 0, 1), at(0));
     assert_eq!(book.members(at(0), at(0)), None);
-    book.apply(Event::Init, at(0));
-    book.apply(Event::InitApply(lease("a", "a", 0, 1)), at(0));
+    book.listed(KIND, vec![lease("a", "a", 0, 1)], at(0));
     assert_eq!(book.members(at(0), at(0)), None);
-    assert_eq!(book.apply(Event::InitDone, at(0)), Change::Membership);
+    assert_eq!(book.listed(RingKind::ControllerRing, Vec::new(), at(0)), Change::Membership);
     assert_eq!(state(&book, "a", 0), Some(ShardState::Ready));
+}
+
+/// The same Lease of a ring of the other kind, in this version.
+fn of_other_kind(mut lease: Lease, version: u64) -> Lease {
+    let label = RingKind::ControllerRing.names().lease_label;
+    lease.metadata.labels = Some([(label.to_owned(), "example".to_owned())].into());
+    lease.metadata.resource_version = Some(version.to_string());
+    lease
+}
+
+/// The Leases that are known, and whether their rings are of the other kind.
+fn known(book: &Book) -> Vec<(&str, bool)> {
+    book.iter().map(|(key, seen)| (key.name.as_str(), seen.ring.kind() != KIND)).collect()
+}
+
+#[test]
+fn a_list_says_nothing_of_the_other_kind() {
+    let mut book = book([lease("a", "a", 0, 1), lease("b", "b", 0, 1)], at(0));
+    let odd = |name: &str| weighing(lease(name, name, 0, 1), "much");
+    book.seen(of_other_kind(odd("c"), 1), at(1));
+    book.seen(odd("b"), at(1));
+    book.listed(KIND, vec![lease("a", "a", 0, 1)], at(1));
+    assert_eq!(known(&book), [("a", false), ("c", true)]);
+    assert_eq!(book.complaints.keys().map(|key| key.name.as_str()).collect::<Vec<_>>(), ["c"]);
+    book.listed(RingKind::ControllerRing, Vec::new(), at(1));
+    assert_eq!(known(&book), [("a", false)]);
+}
+
+#[test]
+fn a_lease_that_changes_its_kind_of_ring_is_not_gone() {
+    let (before, after) = (lease("a", "a", 0, 1), of_other_kind(lease("a", "a", 0, 1), 2));
+    let mut book = book([before.clone()], at(0));
+    assert_eq!(book.seen(after.clone(), at(1)), Change::Membership);
+    assert_eq!(book.gone(KIND, &before, at(1)), Change::Nothing);
+    book.listed(KIND, vec![before], at(1));
+    assert_eq!(known(&book), [("a", true)], "the list is of before");
+    assert_eq!(book.gone(RingKind::ControllerRing, &after, at(1)), Change::Membership);
+    assert_eq!(known(&book), []);
+}
+
+#[test]
+fn a_lease_of_a_kind_that_is_not_served_is_none() {
+    let mut book = Book::default();
+    book.serve(&[KIND]);
+    book.listed(KIND, vec![lease("a", "a", 0, 1)], at(0));
+    assert_eq!(state(&book, "a", 0), Some(ShardState::Ready), "no other kind is waited for");
+    assert_eq!(book.seen(of_other_kind(lease("a", "a", 0, 1), 2), at(1)), Change::Membership);
+    assert_eq!(known(&book), []);
 }
 
 #[test]
@@ -138,14 +186,14 @@ fn a_change_of_the_spec_counts_from_when_it_was_seen() {
     let mut book = book([lease("a", "a", 0, 1)], at(0));
     assert_eq!(state(&book, "a", 10), Some(ShardState::Expired));
     // The shard's clock is an hour behind: what counts is that it renewed.
-    assert_eq!(book.apply(Event::Apply(labelled(lease("a", "a", 5, 2), "ready")), at(12)), Change::Nothing);
+    assert_eq!(book.seen(labelled(lease("a", "a", 5, 2), "ready"), at(12)), Change::Nothing);
     assert_eq!(state(&book, "a", 21), Some(ShardState::Ready));
 }
 
 #[test]
 fn the_sharders_own_label_is_no_sign_of_life() {
     let mut book = book([lease("a", "a", 0, 1)], at(0));
-    assert_eq!(book.apply(Event::Apply(labelled(lease("a", "a", 0, 2), "expired")), at(11)), Change::Nothing);
+    assert_eq!(book.seen(labelled(lease("a", "a", 0, 2), "expired"), at(11)), Change::Nothing);
     assert_eq!(state(&book, "a", 20), Some(ShardState::Uncertain));
 }
 
@@ -158,16 +206,16 @@ fn a_new_list_is_no_sign_of_life_either() {
 
 #[test]
 fn a_shard_outlives_the_lease_that_it_held() {
-    let deleted = |book: &mut Book| book.apply(Event::Delete(lease("a", "a", 0, 1)), at(5));
+    let deleted = |book: &mut Book| book.gone(KIND, &lease("a", "a", 0, 1), at(5));
     let unlabelled = |book: &mut Book| {
         let mut bare = lease("a", "a", 0, 2);
         bare.metadata.labels = None;
-        book.apply(Event::Apply(bare), at(5))
+        book.seen(bare, at(5))
     };
     let of_another_ring = |book: &mut Book| {
         let mut other = lease("a", "a", 0, 2);
         other.metadata.labels.as_mut().unwrap().insert(LEASE_LABEL.into(), "other".into());
-        book.apply(Event::Apply(other), at(5))
+        book.seen(other, at(5))
     };
     let unlisted = |book: &mut Book| list(book, [], at(5));
     let ways: [&dyn Fn(&mut Book) -> Change; 4] = [&deleted, &unlabelled, &of_another_ring, &unlisted];
@@ -193,7 +241,7 @@ fn a_shard_outlives_the_lease_that_it_held() {
 fn a_lease_that_its_shard_did_not_hold_takes_it_along() {
     for holder in ["", SHARDER_HOLDER] {
         let mut book = book([lease("a", holder, 0, 1)], at(0));
-        assert_eq!(book.apply(Event::Delete(lease("a", holder, 0, 1)), at(5)), Change::Membership);
+        assert_eq!(book.gone(KIND, &lease("a", holder, 0, 1), at(5)), Change::Membership);
         assert_eq!(state(&book, "a", 5), None);
         let mut book = super::tests::book([lease("a", holder, 0, 1)], at(0));
         list(&mut book, [], at(5));
@@ -205,11 +253,11 @@ fn a_lease_that_its_shard_did_not_hold_takes_it_along() {
 fn a_lease_that_appears_again_says_what_its_shard_is() {
     for (holder, expected) in [("a", ShardState::Ready), ("", ShardState::Dead)] {
         let mut book = book([lease("a", "a", 0, 1)], at(0));
-        book.apply(Event::Delete(lease("a", "a", 0, 1)), at(5));
-        book.apply(Event::Apply(lease("a", holder, 6, 3)), at(6));
+        book.gone(KIND, &lease("a", "a", 0, 1), at(5));
+        book.seen(lease("a", holder, 6, 3), at(6));
         assert_eq!(state(&book, "a", 6), Some(expected));
         assert!(!book.expire(at(6)).0);
-        book.apply(Event::Delete(lease("a", "a", 0, 1)), at(7));
+        book.gone(KIND, &lease("a", "a", 0, 1), at(7));
         list(&mut book, [lease("a", holder, 6, 3)], at(8));
         assert_eq!(state(&book, "a", 8), Some(expected));
     }
@@ -220,10 +268,10 @@ fn a_lease_made_anew_is_another_shard_that_has_its_full_time() {
     let mut book = book([lease("a", "a", 0, 1)], at(0));
     let mut anew = lease("a", "a", 0, 2);
     anew.metadata.uid = Some("another".into());
-    book.apply(Event::Apply(anew), at(15));
+    book.seen(anew, at(15));
     assert_eq!(state(&book, "a", 24), Some(ShardState::Ready));
     // The event of the old one's deletion arrives late.
-    assert_eq!(book.apply(Event::Delete(lease("a", "a", 0, 1)), at(16)), Change::Nothing);
+    assert_eq!(book.gone(KIND, &lease("a", "a", 0, 1), at(16)), Change::Nothing);
     assert_eq!(state(&book, "a", 24), Some(ShardState::Ready));
 }
 
@@ -231,8 +279,8 @@ fn a_lease_made_anew_is_another_shard_that_has_its_full_time() {
 fn the_past_does_not_bring_a_dead_shard_back() {
     let mut book = book([lease("a", "a", 0, 1)], at(0));
     // The answer to the acquisition overtakes the event of the label that was written before.
-    assert_eq!(book.apply(Event::Apply(lease("a", SHARDER_HOLDER, 30, 12)), at(30)), Change::Membership);
-    assert_eq!(book.apply(Event::Apply(labelled(lease("a", "a", 0, 9), "uncertain")), at(30)), Change::Nothing);
+    assert_eq!(book.seen(lease("a", SHARDER_HOLDER, 30, 12), at(30)), Change::Membership);
+    assert_eq!(book.seen(labelled(lease("a", "a", 0, 9), "uncertain"), at(30)), Change::Nothing);
     assert_eq!(state(&book, "a", 30), Some(ShardState::Dead));
     assert_eq!(list(&mut book, [lease("a", "a", 0, 9)], at(31)), Change::Attention);
     assert_eq!(state(&book, "a", 31), Some(ShardState::Dead));
@@ -241,34 +289,32 @@ fn the_past_does_not_bring_a_dead_shard_back() {
 #[test]
 fn a_list_does_not_undo_what_was_seen_while_it_was_read() {
     let mut book = book([lease("a", "a", 0, 1)], at(0));
-    book.apply(Event::Init, at(30));
-    book.apply(Event::InitApply(lease("a", "a", 0, 1)), at(30));
-    book.apply(Event::Apply(lease("a", SHARDER_HOLDER, 30, 12)), at(30));
-    book.apply(Event::InitDone, at(30));
+    book.seen(lease("a", SHARDER_HOLDER, 30, 12), at(30));
+    list(&mut book, [lease("a", "a", 0, 1)], at(30));
     assert_eq!(state(&book, "a", 30), Some(ShardState::Dead));
 }
 
 #[test]
 fn only_what_needs_action_wakes_somebody() {
     let mut book = book([], at(0));
-    assert_eq!(book.apply(Event::Apply(lease("a", "a", 0, 1)), at(0)), Change::Membership);
-    assert_eq!(book.apply(Event::Apply(labelled(lease("a", "a", 0, 2), "ready")), at(0)), Change::Nothing);
-    assert_eq!(book.apply(Event::Apply(labelled(lease("a", "a", 3, 3), "ready")), at(3)), Change::Nothing);
+    assert_eq!(book.seen(lease("a", "a", 0, 1), at(0)), Change::Membership);
+    assert_eq!(book.seen(labelled(lease("a", "a", 0, 2), "ready"), at(0)), Change::Nothing);
+    assert_eq!(book.seen(labelled(lease("a", "a", 3, 3), "ready"), at(3)), Change::Nothing);
     // It came back after its label was changed to expired.
-    assert_eq!(book.apply(Event::Apply(labelled(lease("a", "a", 20, 4), "expired")), at(20)), Change::Attention);
-    assert_eq!(book.apply(Event::Apply(labelled(lease("a", "", 21, 5), "ready")), at(21)), Change::Membership);
+    assert_eq!(book.seen(labelled(lease("a", "a", 20, 4), "expired"), at(20)), Change::Attention);
+    assert_eq!(book.seen(labelled(lease("a", "", 21, 5), "ready"), at(21)), Change::Membership);
 }
 
 #[test]
 fn who_places_objects_is_told_when_a_lease_runs_out_and_when_it_is_renewed() {
     let mut book = book([lease("a", "a", 0, 1), lease("b", "b", 0, 1)], at(0));
     assert_eq!(book.expire(at(1)), (false, Some(at(10))));
-    assert_eq!(book.apply(Event::Apply(labelled(lease("b", "b", 8, 2), "ready")), at(8)), Change::Nothing);
+    assert_eq!(book.seen(labelled(lease("b", "b", 8, 2), "ready"), at(8)), Change::Nothing);
     assert_eq!(book.expire(at(10)), (true, Some(at(18))));
     assert_eq!(book.expire(at(15)), (false, Some(at(18))), "said once");
-    let renewed = |second, version| Event::Apply(labelled(lease("a", "a", second, version), "ready"));
-    assert_eq!(book.apply(renewed(16, 3), at(16)), Change::Membership);
-    assert_eq!(book.apply(renewed(17, 4), at(17)), Change::Nothing);
+    let renewed = |second, version| labelled(lease("a", "a", second, version), "ready");
+    assert_eq!(book.seen(renewed(16, 3), at(16)), Change::Membership);
+    assert_eq!(book.seen(renewed(17, 4), at(17)), Change::Nothing);
     // A list shows all at once after a watch that was away.
     assert_eq!(book.expire(at(40)), (true, None));
     let both = [lease("a", "a", 39, 9), lease("b", "b", 39, 9)];
@@ -282,9 +328,9 @@ fn a_shard_that_another_judge_found_late_is_ready_when_it_renews() {
         assert_eq!(state(&book, "a", 0), Some(ShardState::Expired));
         book.expire(at(0));
         // Its leader judges anew, and says so.
-        book.apply(Event::Apply(labelled(lease("a", "a", 0, 2), "ready")), at(1));
+        book.seen(labelled(lease("a", "a", 0, 2), "ready"), at(1));
         assert_eq!(state(&book, "a", 1), Some(ShardState::Expired));
-        assert_eq!(book.apply(Event::Apply(labelled(lease("a", "a", 2, 3), "ready")), at(2)), Change::Membership);
+        assert_eq!(book.seen(labelled(lease("a", "a", 2, 3), "ready"), at(2)), Change::Membership);
         assert_eq!(state(&book, "a", 2), Some(ShardState::Ready));
     }
 }
@@ -295,7 +341,7 @@ fn a_name_that_can_not_be_a_shards_is_ignored() {
     let mut book = book([lease(&long, &long, 0, 1), lease("a", "a", 0, 1)], at(0));
     assert_eq!(book.iter().count(), 1);
     assert_eq!(book.complaints.len(), 1);
-    book.apply(Event::Apply(lease(&long, &long, 1, 2)), at(1));
+    book.seen(lease(&long, &long, 1, 2), at(1));
     assert_eq!(book.complaints.len(), 1, "complained about once");
 }
 
@@ -306,9 +352,9 @@ fn complaints_are_one_a_lease_and_go_with_it() {
     let long = "a".repeat(64);
     let mut book = book([], at(0));
     for weight in ["much", "more"] {
-        book.apply(Event::Apply(odd("a", weight)), at(1));
+        book.seen(odd("a", weight), at(1));
     }
-    book.apply(Event::Apply(lease(&long, &long, 0, 1)), at(1));
+    book.seen(lease(&long, &long, 0, 1), at(1));
     let complaints = |book: &Book| -> Vec<_> {
         book.complaints
             .iter()
@@ -317,9 +363,9 @@ fn complaints_are_one_a_lease_and_go_with_it() {
     };
     assert_eq!(complaints(&book).len(), 2);
     assert_eq!(complaints(&book)[0], (1, "'more'".to_owned()));
-    book.apply(Event::Apply(odd("a", "2")), at(2));
+    book.seen(odd("a", "2"), at(2));
     assert_eq!(complaints(&book).len(), 1, "it was mended");
-    book.apply(Event::Delete(lease(&long, &long, 0, 1)), at(3));
+    book.gone(KIND, &lease(&long, &long, 0, 1), at(3));
     assert_eq!(complaints(&book), []);
     // The watch was away while they went.
     list(&mut book, [odd("b", "much"), odd("c", "much"), lease(&long, &long, 0, 1)], at(4));
@@ -368,15 +414,11 @@ fn a_lock_of_another_program_is_never_labelled_acquired_or_deleted() {
         faults(&book),
         ["Lease 'default/lock': another program holds it, so it is no shard's: take the ring's label off"]
     );
-    assert_eq!(
-        book.apply(Event::Apply(lock("operator-1_uuid", 2)), at(3)),
-        Change::Nothing,
-        "its renewals wake nobody"
-    );
+    assert_eq!(book.seen(lock("operator-1_uuid", 2), at(3)), Change::Nothing, "its renewals wake nobody");
     // It is free for a moment, between two holders.
-    book.apply(Event::Apply(lock("", 3)), at(4));
+    book.seen(lock("", 3), at(4));
     assert_eq!((state(&book, "lock", 4), planned(&book, 10_000)), (None, vec!["a".to_owned()]));
-    assert_eq!(book.apply(Event::Delete(lock("", 3)), at(5)), Change::Membership);
+    assert_eq!(book.gone(KIND, &lock("", 3), at(5)), Change::Membership);
     assert_eq!((state(&book, "lock", 5), faults(&book)), (None, vec![]));
 }
 
@@ -391,7 +433,7 @@ fn what_a_shard_has_released_is_collected_by_whoever_leads() {
     assert_eq!((planned(&lock, 70), faults(&lock).len()), (vec![], 1));
     // Another program takes the Lease of a shard that was there.
     let mut book = book([lease("a", "a", 0, 1)], at(0));
-    assert_eq!(book.apply(Event::Apply(lease("a", "thief", 1, 2)), at(1)), Change::Membership);
+    assert_eq!(book.seen(lease("a", "thief", 1, 2), at(1)), Change::Membership);
     assert_eq!((state(&book, "a", 1), planned(&book, 71)), (Some(ShardState::Dead), vec!["a".to_owned()]));
 }
 
@@ -408,13 +450,13 @@ fn only_leases_in_the_namespaces_of_the_ring_are_shards() {
         ["Leases in namespace 'elsewhere' make no shards, as spec.shardNamespaces does not name it: b"]
     );
     // It was a shard, and has the time to notice that it is none any more.
-    book.apply(Event::Apply(elsewhere("b", "b", 5)), at(5));
+    book.seen(elsewhere("b", "b", 5), at(5));
     assert_eq!(state(&book, "b", 19), Some(ShardState::Expired));
     assert_eq!(book.expire(at(20)), (true, None));
     assert_eq!(state(&book, "b", 20), None);
     // One that comes later is none at any time.
-    book.apply(Event::Apply(elsewhere("c", "c", 21)), at(21));
-    book.apply(Event::Delete(elsewhere("c", "c", 21)), at(22));
+    book.seen(elsewhere("c", "c", 21), at(21));
+    book.gone(KIND, &elsewhere("c", "c", 21), at(22));
     assert_eq!(state(&book, "c", 22), None);
     assert!(confined(&mut book, &[], 23));
     assert_eq!((state(&book, "b", 14), faults(&book).len()), (Some(ShardState::Ready), 0));
@@ -433,9 +475,9 @@ fn a_shard_is_of_its_group_until_it_is_gone_also_without_its_lease() {
     };
     let mut book = book([of_group(1, "big")], at(0));
     assert_eq!(groups(&book), ["big"]);
-    assert_eq!(book.apply(Event::Apply(of_group(2, "small")), at(0)), Change::Membership);
+    assert_eq!(book.seen(of_group(2, "small"), at(0)), Change::Membership);
     assert_eq!(groups(&book), ["small"]);
-    book.apply(Event::Delete(of_group(2, "small")), at(1));
+    book.gone(KIND, &of_group(2, "small"), at(1));
     assert_eq!(groups(&book), ["small"], "it may be working");
     book.expire(at(100));
     assert_eq!(groups(&book), [""; 0]);
@@ -450,7 +492,7 @@ fn a_duration_out_of_bounds_is_told_at_once_and_does_not_count() {
     };
     let mut book = book([lasting(15, 1)], at(0));
     assert_eq!(faults(&book), [""; 0]);
-    assert_eq!(book.apply(Event::Apply(lasting(15_000, 2)), at(0)), Change::Membership);
+    assert_eq!(book.seen(lasting(15_000, 2), at(0)), Change::Membership);
     assert_eq!(faults(&book), ["Lease 'default/a': its leaseDurationSeconds is 15000, so 15 counts: write 2 to 120"]);
     assert_eq!(state(&book, "a", 30), Some(ShardState::Uncertain));
     let (todos, _) = plan(&book, at(30), at(0));

@@ -3,14 +3,13 @@
 #![allow(clippy::unwrap_used)]
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use kube::runtime::watcher::Event;
 use ringside_ring::{Moment, Weight, labels::LEASE_RING_GENERATION, lease::ShardState};
 
 use super::*;
 use crate::leases::{
     book::{
         Book, Change, OfRing,
-        tests::{at, book, labelled, lease},
+        tests::{KIND, at, book, labelled, lease},
     },
     plan::{Action, plan},
 };
@@ -75,17 +74,17 @@ fn oldest_lease_of_a_name_is_admitted_and_stays_so() {
     let mut book = book([old.clone(), young.clone()], at(0));
     assert_eq!(told(&book, at(0)), pairs(&[("a", "u1"), ("b", "u1")]));
     for lease in [marked(old.clone(), "u1"), marked(young, "u1")] {
-        book.apply(Event::Apply(lease), at(1));
+        book.seen(lease, at(1));
     }
     assert_eq!(told(&book, at(1)), pairs(&[]));
     // An older Lease gets the ring's label later.
     let older = named("c", 5, Some("u3"));
-    book.apply(Event::Apply(older.clone()), at(2));
+    book.seen(older.clone(), at(2));
     assert_eq!(told(&book, at(2)), pairs(&[("c", "u1")]));
     // A Pod of the same place takes the place of the one before.
     let again = renewed(marked(named("b", 10, Some("u4")), "u1"));
-    book.apply(Event::Apply(next(again)), at(3));
-    book.apply(Event::Apply(marked(older, "u1")), at(3));
+    book.seen(next(again), at(3));
+    book.seen(marked(older, "u1"), at(3));
     assert!(told(&book, at(3)).contains(&("c".to_owned(), "u3".to_owned())), "nothing is admitted, so the oldest is");
 }
 
@@ -95,9 +94,9 @@ fn name_receives_nothing_while_two_of_its_instances_may_work() {
     let mut book = book([old, young.clone()], at(0));
     assert!(!receives(&book, at(0)) && !book.names().unread(&ring(), LEASE_ADMITTED, None).is_empty());
     let young = marked(young, "u1");
-    book.apply(Event::Apply(young.clone()), at(1));
+    book.seen(young.clone(), at(1));
     assert!(!receives(&book, at(1)), "it was written, and may not have been read");
-    book.apply(Event::Apply(renewed(young)), at(2));
+    book.seen(renewed(young), at(2));
     assert!(receives(&book, at(2)));
     assert_eq!(book.names().faults(&ring()).len(), 1);
     assert!(book.names().faults(&ring())[0].contains("in the namespaces b, a: the first is admitted"));
@@ -107,10 +106,10 @@ fn name_receives_nothing_while_two_of_its_instances_may_work() {
 fn state_of_a_name_is_that_of_the_admitted_instance() {
     let (old, young) = (marked(named("b", 10, Some("u1")), "u1"), marked(named("a", 20, Some("u2")), "u1"));
     let mut book = book([old.clone(), young.clone()], at(0));
-    book.apply(Event::Apply(renewed(young)), at(1));
+    book.seen(renewed(young), at(1));
     let mut released = next(old);
     released.spec.as_mut().unwrap().holder_identity = Some(String::new());
-    book.apply(Event::Apply(released), at(2));
+    book.seen(released, at(2));
     let members = book.members(at(2), Moment::default()).unwrap();
     assert_eq!(members[&ring()].state("s-0"), Some(ShardState::Dead), "the other one is not at work");
 }
@@ -119,7 +118,7 @@ fn state_of_a_name_is_that_of_the_admitted_instance() {
 fn other_instance_waits_until_a_deleted_lease_was_noticed() {
     let (old, young) = (marked(named("b", 10, Some("u1")), "u1"), marked(named("a", 20, Some("u2")), "u1"));
     let mut book = book([old.clone(), young], at(0));
-    book.apply(Event::Delete(old), at(1));
+    book.gone(KIND, &old, at(1));
     assert_eq!(told(&book, at(2)), pairs(&[]));
     book.expire(at(21));
     assert_eq!(told(&book, at(8)), pairs(&[("a", "u2")]));
@@ -143,9 +142,9 @@ fn generation_of_the_ring_is_told_to_shards_that_read_it_and_known_by_their_next
     let mut told = ours;
     told.metadata.annotations.get_or_insert_default().insert(LEASE_RING_GENERATION.to_owned(), "2".to_owned());
     let told = next(told);
-    book.apply(Event::Apply(told.clone()), at(1));
+    book.seen(told.clone(), at(1));
     assert!(plan(&book, at(1), Moment::default()).0.is_empty() && !all_know(&book, "2"));
-    assert_eq!(book.apply(Event::Apply(renewed(told)), at(2)), Change::Membership);
+    assert_eq!(book.seen(renewed(told), at(2)), Change::Membership);
     assert!(all_know(&book, "2") && !all_know(&book, "3"));
 }
 

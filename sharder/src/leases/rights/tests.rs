@@ -5,7 +5,6 @@
 use std::{sync::Arc, time::Duration};
 
 use http::{Method, StatusCode};
-use kube::runtime::watcher::Event;
 use ringside_ring::placement::DEFAULT_TOKENS_PER_SHARD;
 use ringside_runtime::clock::TokioClock;
 use serde_json::json;
@@ -13,7 +12,10 @@ use serde_json::json;
 use super::*;
 use crate::{
     fixtures::FakeApi,
-    leases::book::tests::{at, in_namespace, lease},
+    leases::{
+        book::tests::{at, in_namespace, lease},
+        tests::list,
+    },
 };
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
@@ -75,11 +77,6 @@ fn asking(api: &FakeApi) -> (Leases, tokio::task::JoinHandle<Result<(), Infallib
     (leases, asked)
 }
 
-fn list(leases: &Leases, shown: impl IntoIterator<Item = k8s_openapi::api::coordination::v1::Lease>) {
-    let shown = shown.into_iter().map(Event::InitApply);
-    [Event::Init].into_iter().chain(shown).chain([Event::InitDone]).for_each(|event| leases.observe(event));
-}
-
 /// The shards of all rings; none while they are not known.
 fn shards(leases: &Leases) -> Option<Vec<String>> {
     let members = leases.members()?;
@@ -94,8 +91,8 @@ async fn leases_make_shards_only_where_the_sharder_was_granted_its_rights() {
     assert_eq!(shards(&leases), None, "nothing is known before the API server has answered");
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(shards(&leases).unwrap(), ["a"]);
-    leases.observe(Event::Apply(in_namespace(lease("a", "a", 0, 2), "x")));
-    leases.observe(Event::Apply(in_namespace(lease("b", "b", 0, 2), "y")));
+    leases.see(in_namespace(lease("a", "a", 0, 2), "x"));
+    leases.see(in_namespace(lease("b", "b", 0, 2), "y"));
     assert_eq!(shards(&leases).unwrap(), ["a"]);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let (members, ring) = (leases.members().unwrap(), "example".parse().unwrap());

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used)]
 
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use kube::runtime::watcher::Event;
 use ringside_ring::{
     labels::{LEASE_ADMITTED, LEASE_INSTANCE, LEASE_RING_GENERATION},
     lease::annotation,
@@ -14,7 +13,7 @@ use super::*;
 use crate::leases::{
     book::{
         OfRing,
-        tests::{at, in_namespace, labelled, lease, weighing},
+        tests::{KIND, at, in_namespace, labelled, lease, list, weighing},
     },
     plan::{Action, plan},
 };
@@ -27,10 +26,7 @@ fn ring() -> RingName {
 fn asked(leases: impl IntoIterator<Item = Lease>, answers: &[(&str, bool)]) -> Book {
     let mut book = Book::new(true, DEFAULT_TOKENS_PER_SHARD);
     book.confine([(ring(), OfRing::default())].into(), at(0));
-    let shown = leases.into_iter().map(Event::InitApply);
-    [Event::Init].into_iter().chain(shown).chain([Event::InitDone]).for_each(|event| {
-        book.apply(event, at(0));
-    });
+    list(&mut book, leases, at(0));
     answer(&mut book, answers, 0);
     book.know_all();
     book
@@ -92,13 +88,13 @@ fn a_name_that_a_native_shard_holds_elsewhere_is_not_taken_over_without_a_lease(
     assert!(told[0].starts_with("objects of shard 'a' are not taken over"), "{told:?}");
     // Where the ring has a Lease of this name, what others make elsewhere does not matter.
     let released = || labelled(lease("a", "", 0, 2), "ready");
-    book.apply(Event::Apply(released()), at(1));
+    book.seen(released(), at(1));
     assert_eq!(keys(&book, "a").unwrap(), ["default/a"]);
     // One behind a proxy ends by itself.
     let proxied = behind_proxy(elsewhere("c", "c", 1), "i");
     assert_eq!(keys(&asked([lease("b", "b", 0, 1), proxied], &answers), "c").unwrap(), ["default/c"]);
-    book.apply(Event::Delete(released()), at(2));
-    book.apply(Event::Delete(elsewhere("a", "a", 1)), at(3));
+    book.gone(KIND, &released(), at(2));
+    book.gone(KIND, &elsewhere("a", "a", 1), at(3));
     assert_eq!(keys(&book, "a").unwrap(), ["default/a"]);
 }
 
@@ -130,7 +126,7 @@ fn a_namespace_that_the_status_lists_counts_until_it_is_listed_no_more() {
 fn no_namespace_is_listed_before_it_is_asked_about() {
     let mut book = asked([], &[]);
     assert_eq!(book.namespaces_of(&ring()), None, "a ring without shards excludes none");
-    book.apply(Event::Apply(lease("a", "a", 0, 1)), at(1));
+    book.seen(lease("a", "a", 0, 1), at(1));
     assert_eq!(
         (shards(&book, 1), book.namespaces_of(&ring())),
         (vec![], None),
@@ -166,7 +162,7 @@ fn the_youngest_leases_beyond_the_bound_make_no_shards() {
     let told: Vec<_> = book.faults(&ring(), at(0)).collect();
     assert!(told[0].contains("the youngest Leases make no shards: default/s-0100, default/s-0101"), "{told:?}");
     let released = labelled(lease("s-0000", "", 0, 2), "ready");
-    book.apply(Event::Apply(released), at(1));
+    book.seen(released, at(1));
     assert_eq!(shards(&book, 1).last().unwrap(), "s-0100", "there is room for one more");
     let book = asked(many(1_001, "0"), &answers);
     assert_eq!(shards(&book, 0).len(), 1_000);
@@ -187,11 +183,11 @@ fn a_shard_that_comes_to_be_beyond_the_bound_ends_before_its_objects_are_taken()
     let (heavier, young) = (weighing(leases[0].clone(), "10"), leases[101].clone());
     let next = |mut lease: Lease, version: u64| {
         lease.metadata.resource_version = Some(version.to_string());
-        Event::Apply(lease)
+        lease
     };
     let mut book = asked(leases, &[("default", true)]);
     assert_eq!(shards(&book, 0).len(), 102);
-    book.apply(next(heavier, 2), at(1));
+    book.seen(next(heavier, 2), at(1));
     let members = book.members(at(1), at(0)).unwrap().remove(&ring()).unwrap();
     let weight = |of: &str| members.weighted().find(|(shard, _)| shard.as_str() == of).unwrap().1;
     assert_eq!(weight("young").to_string(), "0", "it has no tokens, and may work");
@@ -202,10 +198,10 @@ fn a_shard_that_comes_to_be_beyond_the_bound_ends_before_its_objects_are_taken()
     // It reads that it is not admitted, and renews over that.
     let mut told = young.clone();
     told.metadata.annotations.as_mut().unwrap().insert(LEASE_ADMITTED.to_owned(), "none".to_owned());
-    book.apply(next(told.clone(), 3), at(51));
+    book.seen(next(told.clone(), 3), at(51));
     let mut renewed = told;
     renewed.spec = lease("young", "young", 9, 4).spec;
-    book.apply(next(renewed, 4), at(52));
+    book.seen(next(renewed, 4), at(52));
     assert_eq!(
         annotation(&book.leases[&LeaseKey { namespace: "default".into(), name: "young".into() }].lease, LEASE_ADMITTED),
         Some("none")
@@ -220,10 +216,10 @@ fn vanished_shards_count_for_the_bound() {
     let (first, second) = (many(100, "10"), many(200, "10").split_off(100));
     let mut book = asked(first.clone(), &[("default", true)]);
     for lease in first {
-        book.apply(Event::Delete(lease), at(1));
+        book.gone(KIND, &lease, at(1));
     }
     for lease in second {
-        book.apply(Event::Apply(lease), at(2));
+        book.seen(lease, at(2));
     }
     assert_eq!(shards(&book, 2).len(), 100);
     book.expire(at(30));
