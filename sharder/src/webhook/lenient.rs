@@ -7,8 +7,9 @@ use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
+    de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor, value::MapAccessDeserializer},
 };
+use serde_json::value::RawValue;
 
 /// What is written as an object, or none where null stands. Left to itself, serde reads a struct from a list as well, which
 /// no patch of ours would fit.
@@ -35,62 +36,14 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
 }
 
 /// A text, or nothing where something else stands.
-struct Text(Option<String>);
-
-impl<'de> Deserialize<'de> for Text {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(TextVisitor)
-    }
-}
-
-struct TextVisitor;
-
-impl<'de> Visitor<'de> for TextVisitor {
-    type Value = Text;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("anything")
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Text, E> {
-        Ok(Text(Some(text.to_owned())))
-    }
-
-    fn visit_unit<E>(self) -> Result<Text, E> {
-        Ok(Text(None))
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Text, E> {
-        Ok(Text(None))
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Text, E> {
-        Ok(Text(None))
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Text, E> {
-        Ok(Text(None))
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Text, E> {
-        Ok(Text(None))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Text, A::Error> {
-        while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Text(None))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Text, A::Error> {
-        while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Text(None))
-    }
+fn text(raw: &RawValue) -> Option<String> {
+    serde_json::from_str(raw.get()).ok()
 }
 
 /// Labels, without those that are no text.
 pub(super) fn labels<'de, D: Deserializer<'de>>(from: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
-    let labels: Option<BTreeMap<String, Text>> = Option::deserialize(from)?;
-    Ok(labels.map(|labels| labels.into_iter().filter_map(|(key, value)| Some((key, value.0?))).collect()))
+    let labels: Option<BTreeMap<String, &RawValue>> = Option::deserialize(from)?;
+    Ok(labels.map(|labels| labels.into_iter().filter_map(|(key, raw)| Some((key, text(raw)?))).collect()))
 }
 
 /// The uid of the request, from as much of a review as there is, or can be read: it is the first that the API server writes,
@@ -115,7 +68,7 @@ impl<'de> DeserializeSeed<'de> for Into<'_> {
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
         *self.found = None;
         if self.path.is_empty() {
-            *self.found = Text::deserialize(from)?.0;
+            *self.found = text(<&RawValue>::deserialize(from)?);
             return Ok(());
         }
         from.deserialize_map(self)
