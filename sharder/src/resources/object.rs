@@ -1,20 +1,17 @@
 //! What is read of an object.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt};
+use std::{borrow::Cow, collections::BTreeMap};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, core::DynamicObject};
 use ringside_ring::placed_by::LONGEST_VALUE;
-use serde::{
-    Deserialize, Deserializer,
-    de::{MapAccess, Visitor},
-};
+use serde::{Deserialize, Deserializer};
 
 /// An object of whatever resource, reduced to what the sharder decides by: requests for it ask for its metadata alone, and
 /// most of that is what others wrote down about it.
 ///
-/// `managedFields` and long annotations are most of what a list of metadata is, and are not kept while a page of it is decoded:
-/// what a page takes would else stay with the process for good (`bench/`, `sharder`). Objects can be placed by a short one.
+/// `managedFields` and long annotations are most of what a list of metadata is, and are not kept while the rest of a page is
+/// decoded: what a page takes would else stay with the process for good (`bench/`, `sharder`). Objects can be placed by a short one.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Object {
     /// Its identity, version, labels, short annotations and owners; everything else is left empty.
@@ -31,72 +28,24 @@ fn decided_by<'de, D: Deserializer<'de>>(decoder: D) -> Result<ObjectMeta, D::Er
         uid: Option<String>,
         resource_version: Option<String>,
         labels: Option<BTreeMap<String, String>>,
-        #[serde(default, deserialize_with = "short")]
         annotations: Option<BTreeMap<String, String>>,
         owner_references: Option<Vec<OwnerReference>>,
     }
     let DecidedBy { name, namespace, uid, resource_version, labels, annotations, owner_references } =
         DecidedBy::deserialize(decoder)?;
+    let short = annotations.map(|annotations| {
+        annotations.into_iter().filter(|(_, value)| value.len() <= LONGEST_VALUE).collect::<BTreeMap<_, _>>()
+    });
     Ok(ObjectMeta {
         name,
         namespace,
         uid,
         resource_version,
         labels,
-        annotations,
+        annotations: short.filter(|short| !short.is_empty()),
         owner_references,
         ..ObjectMeta::default()
     })
-}
-
-/// Those of a map whose values are short; what is longer is not copied.
-fn short<'de, D: Deserializer<'de>>(decoder: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
-    Option::<Short>::deserialize(decoder).map(|kept| kept.map(|Short(kept)| kept).filter(|kept| !kept.is_empty()))
-}
-
-struct Short(BTreeMap<String, String>);
-
-impl<'de> Deserialize<'de> for Short {
-    fn deserialize<D: Deserializer<'de>>(decoder: D) -> Result<Self, D::Error> {
-        struct Entries;
-        impl<'de> Visitor<'de> for Entries {
-            type Value = Short;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("annotations")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Short, A::Error> {
-                let mut kept = BTreeMap::new();
-                while let Some((key, value)) = map.next_entry::<String, Value>()? {
-                    kept.extend(value.0.map(|value| (key, value)));
-                }
-                Ok(Short(kept))
-            }
-        }
-        decoder.deserialize_map(Entries)
-    }
-}
-
-/// A text, if it is short.
-struct Value(Option<String>);
-
-impl<'de> Deserialize<'de> for Value {
-    fn deserialize<D: Deserializer<'de>>(decoder: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl Visitor<'_> for Text {
-            type Value = Value;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text")
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Value, E> {
-                Ok(Value((text.len() <= LONGEST_VALUE).then(|| text.to_owned())))
-            }
-        }
-        decoder.deserialize_str(Text)
-    }
 }
 
 impl Resource for Object {
