@@ -10,12 +10,11 @@ use kube::Client;
 use ringside_inject::{Amounts, INJECTED, Injection, Resources, Sidecar, inject};
 use ringside_ring::RingName;
 use ringside_runtime::explain::explain;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{sync::Mutex, time::Instant};
 
 use super::{
-    request::{Unreadable, parse},
+    request::{Request, Unreadable, parse},
     response::Answer,
 };
 use crate::{
@@ -48,26 +47,6 @@ pub(crate) struct Injector {
     sidecar: Arc<Mutex<Option<(Sidecar, Instant)>>>,
 }
 
-/// What of a review is read besides what all reviews are read for.
-#[derive(Deserialize)]
-struct Review {
-    request: Object,
-}
-
-#[derive(Deserialize)]
-struct Object {
-    #[serde(default)]
-    object: Value,
-}
-
-/// Why it can't be told whether a pod asks for the proxy.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Fault {
-    /// The review is not what it should be.
-    #[error(transparent)]
-    Unreadable(#[from] Unreadable),
-}
-
 impl Injector {
     pub(crate) fn new(client: Client, namespaces: Namespaces, (image, resources): (&str, Resources)) -> Self {
         Self { client, namespaces, image: image.into(), resources, sidecar: Arc::default() }
@@ -79,19 +58,15 @@ impl Injector {
         Self { sidecar: Arc::new(Mutex::new(Some((sidecar, Instant::now())))), ..self }
     }
 
-    /// Answers a review.
-    pub(super) async fn answer(&self, body: &[u8]) -> Result<Answer, Fault> {
-        let (version, request) = parse(body)?;
-        let mut pod = match serde_json::from_slice::<Review>(body) {
-            Ok(review) => review.request.object,
-            Err(error) => return Err(Unreadable::new(body, error.to_string()).into()),
-        };
-        let allow = Answer::allow(version, &request.uid);
+    /// Answers a review. Where it can't be read, it can't be told whether the pod asks for the proxy.
+    pub(super) async fn answer(&self, body: &[u8]) -> Result<Answer, Unreadable> {
+        let (request, mut pod) = read(body)?;
+        let allow = Answer::allow(&request.uid);
         if !request.creates() {
             return Ok(allow);
         }
         if !pod["metadata"].is_object() {
-            return Err(Unreadable::new(body, "it has no pod with metadata").into());
+            return Err(Unreadable::new(body, "it has no pod with metadata"));
         }
         if !pod["metadata"]["annotations"][INJECTED].is_null() {
             return Ok(allow);
@@ -118,7 +93,7 @@ impl Injector {
             }
             Err(why) => {
                 tracing::warn!(ring, namespace, why, "refused a pod that can't have the proxy");
-                Answer::refuse(version, &request.uid, format!("can't add the proxy of ring '{ring}': {why}"))
+                Answer::refuse(&request.uid, format!("can't add the proxy of ring '{ring}': {why}"))
             }
         })
     }
@@ -167,6 +142,14 @@ impl Injector {
         *known = Some((sidecar, Instant::now()));
         Ok(sidecar)
     }
+}
+
+/// The request of a review, and the pod that it is about.
+fn read(body: &[u8]) -> Result<(Request, Value), Unreadable> {
+    let request = parse(body)?;
+    let review = serde_json::from_slice::<Value>(body);
+    let mut review = review.map_err(|error| Unreadable::new(body, error.to_string()))?;
+    Ok((request, review.pointer_mut("/request/object").map(Value::take).unwrap_or_default()))
 }
 
 /// Makes the pod of the review this one: injections change nothing else in it.

@@ -21,31 +21,8 @@ struct Review {
     request: Option<Request>,
 }
 
-/// A version of reviews. The answer must be of the same; what we read and write of it is the same in both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Version {
-    /// The one that our webhook configurations ask for.
-    V1,
-    /// What API servers sent before, and somebody else's configuration might ask for.
-    V1Beta1,
-}
-
-impl Version {
-    /// As `apiVersion` says it.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::V1 => "admission.k8s.io/v1",
-            Self::V1Beta1 => "admission.k8s.io/v1beta1",
-        }
-    }
-
-    fn of(api_version: Option<&str>) -> Option<Self> {
-        match api_version {
-            None => Some(Self::V1),
-            Some(text) => [Self::V1, Self::V1Beta1].into_iter().find(|version| version.as_str() == text),
-        }
-    }
-}
+/// The version of reviews that our webhook configurations ask for.
+pub(super) const VERSION: &str = "admission.k8s.io/v1";
 
 /// The request in a review.
 #[derive(Debug, Deserialize)]
@@ -131,7 +108,7 @@ pub(super) enum Odd {
 }
 
 /// Reads a review.
-pub(super) fn parse(body: &[u8]) -> Result<(Version, Request), Unreadable> {
+pub(super) fn parse(body: &[u8]) -> Result<Request, Unreadable> {
     let unreadable = |reason: String| Unreadable::new(body, reason);
     let mut json = serde_json::Deserializer::from_slice(body);
     let review = lenient::object::<_, Review>(&mut json).and_then(|review| json.end().map(|()| review));
@@ -140,9 +117,10 @@ pub(super) fn parse(body: &[u8]) -> Result<(Version, Request), Unreadable> {
     if let Some(kind) = review.kind.filter(|kind| kind != "AdmissionReview") {
         return Err(unreadable(format!("it is of kind '{kind}'")));
     }
-    let version = Version::of(review.api_version.as_deref());
-    let version = version.ok_or_else(|| unreadable("its version is unknown".to_owned()))?;
-    Ok((version, review.request.ok_or_else(|| unreadable("it has no request".to_owned()))?))
+    if review.api_version.is_some_and(|version| version != VERSION) {
+        return Err(unreadable("its version is unknown".to_owned()));
+    }
+    review.request.ok_or_else(|| unreadable("it has no request".to_owned()))
 }
 
 impl Request {

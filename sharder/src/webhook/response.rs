@@ -6,7 +6,7 @@ use json_patch::Patch;
 use k8s_openapi::ByteString;
 use serde::Serialize;
 
-use super::request::{Unreadable, Version};
+use super::request::{Unreadable, VERSION};
 
 /// Characters that the API server passes on of a warning (AdmissionReview: "over 256 characters may be truncated").
 const LONGEST_WARNING: usize = 256;
@@ -44,7 +44,7 @@ struct Status {
 
 impl Answer {
     /// The write may go on as it is.
-    pub(super) fn allow(version: Version, uid: impl Into<String>) -> Self {
+    pub(super) fn allow(uid: impl Into<String>) -> Self {
         let response = Response {
             uid: uid.into(),
             allowed: true,
@@ -53,17 +53,17 @@ impl Answer {
             warnings: Vec::new(),
             status: None,
         };
-        Self { api_version: version.as_str(), kind: "AdmissionReview", response }
+        Self { api_version: VERSION, kind: "AdmissionReview", response }
     }
 
     /// So may one that can't be read, if it is known which it is.
     pub(super) fn allow_unread(fault: &Unreadable) -> Self {
-        Self::allow(Version::V1, fault.uid.clone().unwrap_or_default()).with_warning(fault.to_string())
+        Self::allow(fault.uid.clone().unwrap_or_default()).with_warning(fault.to_string())
     }
 
     /// The write is refused, with this reason.
-    pub(super) fn refuse(version: Version, uid: impl Into<String>, why: impl Display) -> Self {
-        let mut answer = Self::allow(version, uid);
+    pub(super) fn refuse(uid: impl Into<String>, why: impl Display) -> Self {
+        let mut answer = Self::allow(uid);
         answer.response.allowed = false;
         answer.response.status = Some(Status { code: 422, message: format!("ringside-sharder: {why}") });
         answer

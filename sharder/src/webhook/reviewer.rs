@@ -78,11 +78,11 @@ impl Reviewer {
 
     /// Answers a review for a ring.
     pub(super) async fn answer(&self, kind: RingKind, ring: &str, body: &[u8]) -> Answer {
-        let (version, request) = match parse(body) {
-            Ok(parsed) => parsed,
+        let request = match parse(body) {
+            Ok(request) => request,
             Err(fault) => return unread(ring, &fault),
         };
-        let allow = Answer::allow(version, &request.uid);
+        let allow = Answer::allow(&request.uid);
         let Some(snapshots) = self.snapshots.borrow().clone() else {
             // Just started: the object is assigned by the controller.
             return allow;

@@ -30,8 +30,8 @@ use tokio_rustls::TlsAcceptor;
 use super::{
     connections::{Connections, noting},
     farewell::{FAREWELL_TIMEOUT, Farewell},
-    injector::{Fault, Injector, sidecar},
-    request::parse,
+    injector::{Injector, sidecar},
+    request::{Unreadable, parse},
     response::Answer,
     reviewer::{Reviewer, unread},
 };
@@ -141,7 +141,7 @@ async fn answer(
 /// Marks the write by which the leader finds out whether the API server reaches this.
 async fn reached(State(reviewer): State<Reviewer>, request: axum::extract::Request) -> Json<Answer> {
     let mark = async |body: &[u8]| match parse(body) {
-        Ok((version, request)) => Answer::allow(version, &request.uid).with_patch(&probe::webhook::mark()),
+        Ok(request) => Answer::allow(&request.uid).with_patch(&probe::webhook::mark()),
         Err(fault) => unread("of the probe", &fault),
     };
     Json(reviewer.read("of the probe", request, mark).await)
@@ -162,14 +162,11 @@ type PodAnswer = Result<Json<Answer>, (StatusCode, String)>;
 async fn about_pod(
     State(reviewer): State<Reviewer>,
     request: axum::extract::Request,
-    answer: impl AsyncFnOnce(&Injector, &[u8]) -> Result<Answer, Fault>,
+    answer: impl AsyncFnOnce(&Injector, &[u8]) -> Result<Answer, Unreadable>,
 ) -> PodAnswer {
     let not_there = (StatusCode::NOT_FOUND, "this sharder does not inject".to_owned());
     let injector = reviewer.injector.clone().ok_or(not_there)?;
-    let answered = match reviewer.whole(request, async |body| answer(&injector, body).await).await {
-        Ok(answered) => answered,
-        Err(unread) => Err(unread.into()),
-    };
+    let answered = reviewer.whole(request, async |body| answer(&injector, body).await).await.flatten();
     answered.map(Json).map_err(|fault| {
         tracing::warn!(%fault, "can't answer a review of a pod");
         (StatusCode::INTERNAL_SERVER_ERROR, fault.to_string())

@@ -6,18 +6,14 @@
 use ringside_inject::CONTAINER;
 use serde_json::{Value, json};
 
-use super::{Fault, Review};
-use crate::webhook::{
-    request::{Unreadable, parse},
-    response::Answer,
-};
+use super::read;
+use crate::webhook::{request::Unreadable, response::Answer};
 
 /// Answers a review of a pod that has the proxy.
-pub(in crate::webhook) fn answer(body: &[u8]) -> Result<Answer, Fault> {
-    let (version, request) = parse(body)?;
-    let review: Review = serde_json::from_slice(body).map_err(|error| Unreadable::new(body, error.to_string()))?;
-    let allow = Answer::allow(version, &request.uid);
-    let containers = review.request.object.pointer("/spec/initContainers").and_then(Value::as_array);
+pub(in crate::webhook) fn answer(body: &[u8]) -> Result<Answer, Unreadable> {
+    let (request, pod) = read(body)?;
+    let allow = Answer::allow(&request.uid);
+    let containers = pod.pointer("/spec/initContainers").and_then(Value::as_array);
     let lost = containers.into_iter().flatten().position(|container| {
         container["name"] == CONTAINER && container.get("restartPolicy").is_none_or(Value::is_null)
     });

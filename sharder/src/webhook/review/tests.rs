@@ -55,7 +55,7 @@ fn owner<'a>(child: &Request, snapshot: &'a Snapshot) -> (&'a Main, Option<Place
 }
 
 fn request(review: &Value) -> Request {
-    parse(&serde_json::to_vec(review).unwrap()).unwrap().1
+    parse(&serde_json::to_vec(review).unwrap()).unwrap()
 }
 
 /// The object after the webhook's patch, when there is one.
@@ -326,7 +326,7 @@ fn labels_are_found_however_they_are_written() {
     let assigned = |metadata: &str| {
         let body = text.replace(r#""metadata":{"name":"o""#, &format!(r#""metadata":{{"name":"o",{metadata}"#));
         assert_ne!(body, text);
-        match decide(&parse(body.as_bytes()).unwrap().1, &ring) {
+        match decide(&parse(body.as_bytes()).unwrap(), &ring) {
             Decision::Leave => false,
             Decision::Assign(_) => true,
             other => panic!("{other:?}"),
