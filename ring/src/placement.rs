@@ -114,13 +114,6 @@ impl HashRing {
         (&self.shards, &self.counts) == (&other.shards, &other.counts)
     }
 
-    /// Whether objects may belong elsewhere here although their shard in `earlier` is still there: a shard came, or the
-    /// tokens of one are more or fewer. When shards only went, all others keep what they had.
-    pub fn takes_from_those_of(&self, earlier: &Self) -> bool {
-        let before = |shard: &ShardName| earlier.shards.binary_search(shard).ok().map(|at| earlier.counts[at]);
-        self.shards.iter().zip(&self.counts).any(|(shard, count)| before(shard) != Some(*count))
-    }
-
     /// The shard that an object with this key belongs to; `None` when there is no shard at all.
     pub fn owner(&self, key: &PartitionKey) -> Option<&ShardName> {
         self.name(self.place(key.point())?)

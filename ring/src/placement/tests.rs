@@ -159,9 +159,7 @@ fn a_ring_is_another_one_when_a_weight_is() {
     let before = HashRing::weighted(weights(&["1", "1"]), few);
     let after = HashRing::weighted(weights(&["1", "2"]), few);
     assert!(before.is_of(weights(&["1", "1"]), few) && !before.is_of(weights(&["1", "2"]), few));
-    assert!(!after.places_like(&before) && after.takes_from_those_of(&before) && before.takes_from_those_of(&after));
-    let gone = HashRing::weighted(weights(&["1"]), few);
-    assert!(!gone.takes_from_those_of(&before) && before.takes_from_those_of(&gone));
+    assert!(!after.places_like(&before));
 }
 
 fn weighted(hundredths: &[u16]) -> Vec<(ShardName, Weight)> {
