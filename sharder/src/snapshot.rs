@@ -69,14 +69,6 @@ pub(crate) struct Snapshot {
     pub(crate) pending: bool,
     /// Why parts of the spec can't be carried out.
     pub(crate) problems: Vec<String>,
-    /// Which shards count with weight 1 because theirs can't be read.
-    pub(crate) unweighed: Vec<String>,
-    /// Which Leases with the ring's label are not as a shard's should be.
-    pub(crate) lease_faults: Vec<String>,
-    /// The namespaces in which Leases make shards; none where none is excluded.
-    pub(crate) shard_namespaces: Option<BTreeSet<String>>,
-    /// Which names several shards have; none before every shard knows whether it is admitted.
-    pub(crate) shared_names: Option<Vec<String>>,
     pub(crate) members: Members,
     /// The same shards, as decisions about objects need them, by the group that an object is for.
     pub(crate) views: Vec<View>,
@@ -159,10 +151,6 @@ impl Snapshot {
             namespace_selector,
             namespaces,
             problems,
-            unweighed: Vec::new(),
-            lease_faults: Vec::new(),
-            shard_namespaces: None,
-            shared_names: None,
             views: groups
                 .members(&members)
                 .iter()
@@ -186,29 +174,6 @@ impl Snapshot {
     /// What a shard label means.
     pub(crate) fn holder(&self, label: Option<&str>) -> Holder {
         self.views[0].holder(label)
-    }
-
-    /// The same ring, of whose shards these weights can't be read.
-    pub(crate) fn with_unweighed(self, unweighed: Vec<String>) -> Self {
-        Self { unweighed, ..self }
-    }
-
-    /// The same ring, with Leases that are not as a shard's should be.
-    pub(crate) fn with_lease_faults(self, lease_faults: Vec<String>) -> Self {
-        Self { lease_faults, ..self }
-    }
-
-    /// The same ring, in which Leases make shards in these namespaces.
-    pub(crate) fn with_shard_namespaces(self, shard_namespaces: Option<BTreeSet<String>>) -> Self {
-        Self { shard_namespaces, ..self }
-    }
-
-    /// The same ring with the names that several shards have. `all_told`: every shard knows whether it is admitted. A proxy that
-    /// is not told closes as soon as the ring says that this is done, so that is said when all are.
-    pub(crate) fn with_shared_names(mut self, (all_told, names): (bool, Vec<String>)) -> Self {
-        let is_said = self.status.as_ref().is_some_and(ClusterRingStatus::admits_instances);
-        self.shared_names = (all_told || is_said).then_some(names);
-        self
     }
 
     /// The ring, for Events about it.

@@ -101,11 +101,10 @@ impl Plan {
         let then = self.what_if(now.clone().replacing(rolls.outgoing(&self.ring)))?;
         let names = resources::concerned(&ring);
         let catalog = resources::look_up(client, &names, &resources::Catalog::new()).await;
-        let snapshot = Snapshot::build(self.ring.clone(), &ring, &catalog, then, None, self.tokens_per_shard)
-            .with_unweighed(leases.weight_faults(&self.ring))
-            .with_lease_faults(leases.faults(&self.ring));
+        let snapshot = Snapshot::build(self.ring.clone(), &ring, &catalog, then, None, self.tokens_per_shard);
         let namespaces = selected(client, &snapshot.namespaces).await.map_err(unread("the namespaces"))?;
         let mut forecast = Forecast::new(&snapshot, &now, self.tokens_per_shard);
+        forecast.problems.extend(leases.weight_faults(&self.ring).into_iter().chain(leases.faults(&self.ring)));
         count(client, &snapshot, &namespaces, &mut forecast).await;
         Ok(forecast)
     }

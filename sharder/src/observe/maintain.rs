@@ -86,10 +86,6 @@ fn build(sources: &Sources, previous: Option<&Snapshots>) -> Option<Snapshots> {
         let members = members.remove(&name).unwrap_or_default().replacing(sources.rolls.outgoing(&name));
         let snapshot = Snapshot::build(name.clone(), &ring, &catalog, members, before, sources.tokens_per_shard)
             .withholding(sources.fences.withheld(&name, &ring))
-            .with_unweighed(sources.leases.weight_faults(&name))
-            .with_lease_faults(sources.leases.faults(&name))
-            .with_shard_namespaces(sources.leases.namespaces(&name))
-            .with_shared_names(sources.leases.shared_names(&name))
             .after(
                 before,
                 sources.leases.all_know(&name, ring.metadata.generation.unwrap_or_default()),

@@ -77,7 +77,7 @@ pub(super) fn status(
     }
     ClusterRingStatus {
         observed_generation: snapshot.generation,
-        shard_namespaces: snapshot.shard_namespaces.as_ref().map(|all| all.iter().cloned().collect()),
+        shard_namespaces: before.shard_namespaces,
         shards: count(snapshot.members.len()),
         available_shards: count(snapshot.members.available().count()),
         objects: objects.or(before.objects),
@@ -163,20 +163,21 @@ pub(super) fn reached(reach: Option<&Result<(), String>>, configuration: &Standi
 
 /// Whether the weights of all shards can be read. One that can't makes the ring no less ready: its shard counts like any
 /// other, and whoever may write one Lease must not raise the alarm of a whole ring.
-pub(super) fn weighed(snapshot: &Snapshot) -> Finding {
-    let valid = "every weight that a shard's Lease has is a number";
-    without("WeightsValid", "InvalidWeight", &snapshot.unweighed, valid)
+pub(super) fn weighed(faults: &[String]) -> Finding {
+    without("WeightsValid", "InvalidWeight", faults, "every weight that a shard's Lease has is a number")
 }
 
 /// Whether every Lease with the ring's label is one of a shard that can be used as it is.
-pub(super) fn leased(snapshot: &Snapshot) -> Finding {
-    without("LeasesValid", "InvalidLease", &snapshot.lease_faults, "every Lease with the ring's label is a shard's")
+pub(super) fn leased(faults: &[String]) -> Finding {
+    without("LeasesValid", "InvalidLease", faults, "every Lease with the ring's label is a shard's")
 }
 
-/// Whether each name is one shard's; nothing while shards work that do not know whether they are admitted.
-pub(super) fn admitted(snapshot: &Snapshot) -> Option<Finding> {
+/// Whether each name is one shard's; nothing while shards work that do not know whether they are admitted. A proxy that is not
+/// told closes as soon as the ring says that this is done, so that is said when all are.
+pub(super) fn admitted(before: Option<&ClusterRingStatus>, (all_told, shared): (bool, &[String])) -> Option<Finding> {
+    let is_said = before.is_some_and(ClusterRingStatus::admits_instances);
     let valid = "every shard has a name of its own";
-    Some(without(CONDITION_ADMITTED, "SharedName", snapshot.shared_names.as_ref()?, valid))
+    (all_told || is_said).then(|| without(CONDITION_ADMITTED, "SharedName", shared, valid))
 }
 
 /// The same status where the sharder adds the proxy to no Pod any more.

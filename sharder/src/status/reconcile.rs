@@ -237,17 +237,17 @@ fn status_of(
     if let fence::Report::Impossible(fault) = &fence {
         problems.push(fault.clone());
     }
-    let reach = told.reach.borrow().clone();
+    let (reach, (all_told, shared)) = (told.reach.borrow().clone(), told.leases.shared_names(&snapshot.ring));
     let findings = [
         Some(worked_on(snapshot)),
         Some(moves(snapshot)),
         reached(reach.as_ref(), webhook),
         Some(in_time(snapshot, &figures.overdue)),
         Some(children_written(&figures.refused_children)),
-        Some(weighed(snapshot)),
-        Some(leased(snapshot)),
+        Some(weighed(&told.leases.weight_faults(&snapshot.ring))),
+        Some(leased(&told.leases.faults(&snapshot.ring))),
         figures.lone.as_ref().map(controlled),
-        admitted(snapshot),
+        admitted(before, (all_told, &shared)),
         Some(stable(snapshot)),
         controllers(&told.leases.absent(&snapshot.ring)),
         injected(told.uninjected.borrow().as_ref()),
@@ -258,7 +258,8 @@ fn status_of(
     let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
     let status = status(snapshot, before, &problems, findings.into_iter().flatten(), figures.objects.clone(), now);
     let status = if told.injects { status } else { without_injector(status) };
-    ClusterRingStatus { resources: told.leftovers.record(snapshot), ..status }
+    let shard_namespaces = told.leases.namespaces(&snapshot.ring).map(|all| all.into_iter().collect());
+    ClusterRingStatus { resources: told.leftovers.record(snapshot), shard_namespaces, ..status }
 }
 
 #[cfg(test)]

@@ -123,13 +123,7 @@ impl Forecast {
             objects: 0,
             children: 0,
             is_paused: snapshot.spec.paused,
-            problems: snapshot
-                .problems
-                .iter()
-                .chain(&snapshot.unweighed)
-                .chain(&snapshot.lease_faults)
-                .cloned()
-                .collect(),
+            problems: snapshot.problems.clone(),
             unread: Vec::new(),
         }
     }

@@ -118,30 +118,27 @@ fn the_fence_is_told_only_where_it_is_asked_for() {
 
 #[test]
 fn a_weight_that_can_not_be_read_leaves_the_ring_ready() {
-    let ring = snapshot().with_unweighed(vec!["shard 'a' counts with weight 1: why".into()]);
-    let status = status(&ring, &[], [weighed(&ring)], None, at(1));
+    let found = weighed(&["shard 'a' counts with weight 1: why".into()]);
+    let status = status(&snapshot(), &[], [found], None, at(1));
     let told: Vec<_> = status.conditions.iter().map(|it| (&*it.type_, &*it.status)).collect();
     assert_eq!(told, [(CONDITION_READY, "True"), ("WeightsValid", "False")]);
 }
 
 #[test]
 fn a_lease_that_is_no_shards_is_named_and_leaves_the_ring_ready() {
-    assert!(leased(&snapshot()).holds);
-    let ring = snapshot().with_lease_faults(vec!["Lease 'a/lock': why".into()]);
-    let told = leased(&ring);
+    assert!(leased(&[]).holds);
+    let told = leased(&["Lease 'a/lock': why".into()]);
     assert_eq!((told.type_, told.holds, &*told.message), ("LeasesValid", false, "Lease 'a/lock': why"));
 }
 
 #[test]
 fn shared_names_are_told_once_every_shard_knows_whether_it_is_admitted() {
-    let told = |ring: &Snapshot| admitted(ring).map(|found| (found.holds, found.reason));
-    let mut ring = snapshot().with_shared_names((false, Vec::new()));
-    assert_eq!(told(&ring), None);
-    ring = ring.with_shared_names((true, Vec::new()));
-    assert_eq!(told(&ring), Some((true, "Valid")));
-    ring.status = Some(status(&ring, &[], admitted(&ring), None, at(1)));
-    ring = ring.with_shared_names((false, vec!["shard 's-0': why".into()]));
-    assert_eq!(told(&ring), Some((false, "SharedName")), "what was told is not taken back");
+    assert_eq!(admitted(None, (false, &[])), None);
+    let found = admitted(None, (true, &[])).unwrap();
+    assert_eq!((found.holds, found.reason), (true, "Valid"));
+    let before = status(&snapshot(), &[], [found], None, at(1));
+    let found = admitted(Some(&before), (false, &["shard 's-0': why".into()])).unwrap();
+    assert_eq!((found.holds, found.reason), (false, "SharedName"), "what was told is not taken back");
 }
 
 #[test]
@@ -194,10 +191,10 @@ fn what_is_wrong_is_one_sentence() {
         assert!(!reached(Some(&Ok(())), &standing).unwrap().holds, "its own configuration is not in place");
     }
     assert!(in_time(&ring, &BTreeMap::new()).holds);
-    assert!(weighed(&ring).holds);
+    assert!(weighed(&[]).holds);
     let unweighed = |shards: usize| {
-        let faults = (0..shards).map(|shard| format!("shard 's-{shard}' counts with weight 1: why")).collect();
-        weighed(&snapshot().with_unweighed(faults))
+        let faults = (0..shards).map(|shard| format!("shard 's-{shard}' counts with weight 1: why"));
+        weighed(&faults.collect::<Vec<_>>())
     };
     assert_eq!(unweighed(1).message, "shard 's-0' counts with weight 1: why");
     assert!(unweighed(7).message.ends_with("shard 's-4' counts with weight 1: why; and 2 more"));
