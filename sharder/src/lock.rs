@@ -24,8 +24,6 @@ pub(crate) mod rank {
     pub(crate) const FAULTS: u8 = 40;
     /// The Leases, which ask their holds.
     pub(crate) const LEASES: u8 = 50;
-    /// The time of a hold, before its use.
-    pub(crate) const HOLD: u8 = 60;
     /// All others: nothing is locked under them.
     pub(crate) const LEAF: u8 = u8::MAX;
 }

@@ -72,7 +72,7 @@ impl Holds {
 
     /// Whether the Lease is held.
     pub(super) fn has(&self, key: &LeaseKey, now: Moment) -> bool {
-        self.held.get(key).is_some_and(|held| held.term.lock().spec.is_some() || held.may_begin(now))
+        self.held.get(key).is_some_and(|held| held.state.lock().spec.is_some() || held.may_begin(now))
     }
 
     /// When the hold on this Lease is to be renewed.
@@ -84,8 +84,8 @@ impl Holds {
     /// answer is asked for again as it was.
     pub(super) fn renewing(&self, key: &LeaseKey, wanted: LeaseSpec, now: Moment) -> Option<LeaseSpec> {
         let held = self.held.get(key).filter(|held| held.renews(now).is_some())?;
-        let mut term = held.term.lock();
-        Some(term.asked.get_or_insert((now, wanted)).1.clone())
+        let mut state = held.state.lock();
+        Some(state.asked.get_or_insert((now, wanted)).1.clone())
     }
 
     /// When the hold on this Lease is to be released.
@@ -108,7 +108,7 @@ impl Holds {
     /// and whether the hold has run out; none while it is used.
     pub(super) fn release(&mut self, key: &LeaseKey, now: Moment) -> Option<(Duration, bool)> {
         let held = self.held.get(key).filter(|held| held.ends() <= now)?;
-        held.usage.lock().is_over = true;
+        held.state.lock().is_over = true;
         Some((held.lasts / 2, !held.may_begin(now)))
     }
 
@@ -126,11 +126,11 @@ impl Holds {
         stands: impl Fn(&LeaseKey, &Name, Option<&dyn Fn(&LeaseSpec) -> bool>) -> bool,
     ) {
         self.held.retain(|key, held| {
-            let has_lease = held.term.lock().spec.is_some();
+            let has_lease = held.state.lock().spec.is_some();
             let is_its: &dyn Fn(&LeaseSpec) -> bool = &|spec| held.is(spec, now);
             let stands = stands(key, &held.name, has_lease.then_some(is_its));
             if !stands {
-                held.usage.lock().is_over = true;
+                held.state.lock().is_over = true;
             }
             stands
         });
@@ -150,7 +150,7 @@ pub(crate) struct Hold {
 impl Hold {
     pub(super) fn new(shard: &str, of: Vec<Arc<Held>>, clock: &SharedClock, attention: &channel::Sender<()>) -> Self {
         for held in &of {
-            held.usage.lock().users += 1;
+            held.state.lock().users += 1;
         }
         Self { shard: shard.to_owned(), of, clock: clock.clone(), attention: attention.clone() }
     }
@@ -189,7 +189,7 @@ impl Hold {
 
     /// A write was carried out: the hold may be renewed.
     fn progress(&self) {
-        let is_first = |held: &Arc<Held>| !std::mem::replace(&mut held.usage.lock().has_progress, true);
+        let is_first = |held: &Arc<Held>| !std::mem::replace(&mut held.state.lock().has_progress, true);
         if self.of.iter().filter(|held| is_first(held)).count() > 0 {
             self.attention.send_replace(());
         }
@@ -205,7 +205,7 @@ impl Hold {
             return Err(kube::Error::Service(HoldEnded.into()));
         }
         for held in &self.of {
-            held.usage.lock().in_part.insert(uid.to_owned());
+            held.state.lock().in_part.insert(uid.to_owned());
         }
         Ok(())
     }
@@ -213,14 +213,14 @@ impl Hold {
     /// The family has moved, or there is nothing left of it.
     pub(crate) fn end(&self, uid: &str) {
         for held in &self.of {
-            held.usage.lock().in_part.remove(uid);
+            held.state.lock().in_part.remove(uid);
         }
     }
 
     /// How long it can be relied on.
     fn left(&self) -> Duration {
         let now = self.clock.now();
-        let left = |held: &Arc<Held>| if held.usage.lock().is_over { Duration::ZERO } else { held.until().since(now) };
+        let left = |held: &Arc<Held>| if held.state.lock().is_over { Duration::ZERO } else { held.until().since(now) };
         // A ring without any Lease has no shard that a Lease could keep waiting.
         self.of.iter().map(left).min().unwrap_or(DEFAULT_LEASE_DURATION)
     }
@@ -241,10 +241,10 @@ impl Drop for Hold {
         let now = self.clock.now();
         let mut is_free = false;
         for held in &self.of {
-            let mut usage = held.usage.lock();
-            usage.users -= 1;
-            usage.last = Some(now);
-            is_free |= usage.users == 0;
+            let mut state = held.state.lock();
+            state.users -= 1;
+            state.last = Some(now);
+            is_free |= state.users == 0;
         }
         if is_free {
             self.attention.send_replace(());
@@ -269,8 +269,8 @@ impl Drop for Unfinished {
     fn drop(&mut self) {
         let Some(until) = self.until else { return };
         for held in &self.hold.of {
-            let mut usage = held.usage.lock();
-            usage.kept = usage.kept.max(until);
+            let mut state = held.state.lock();
+            state.kept = state.kept.max(until);
         }
     }
 }

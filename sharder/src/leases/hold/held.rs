@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use crate::lock::{Mutex, rank};
+use crate::lock::Mutex;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use ringside_ring::Moment;
 
@@ -21,14 +21,12 @@ pub(in crate::leases) struct Held {
     pub(super) name: Name,
     /// How long the shard waits, after the acquisition and each renewal.
     pub(super) lasts: Duration,
-    /// Where both are locked, this one is first.
-    pub(super) term: Mutex<Term, { rank::HOLD }>,
-    pub(super) usage: Mutex<Usage>,
+    pub(super) state: Mutex<State>,
 }
 
-/// For how long a Lease is held, since the acquisition or the last renewal.
-#[derive(Debug)]
-pub(super) struct Term {
+/// For how long a Lease is held, since the acquisition or the last renewal, and what uses the hold.
+#[derive(Debug, Default)]
+pub(super) struct State {
     /// Before the request.
     pub(super) since: Moment,
     /// As the sharder wrote it; none where the Lease of this name is no shard's, or there can be none.
@@ -37,14 +35,10 @@ pub(super) struct Term {
     pub(super) asked: Option<(Moment, LeaseSpec)>,
     /// How many there were.
     pub(super) renewals: usize,
-}
-
-#[derive(Debug)]
-pub(super) struct Usage {
     pub(super) users: usize,
     /// The families that were begun and have not moved to their end, by uid of the object.
     pub(super) in_part: BTreeSet<String>,
-    /// Whether a write was carried out in this term.
+    /// Whether a write was carried out since the last renewal.
     pub(super) has_progress: bool,
     /// Nothing is written under it any more.
     pub(super) is_over: bool,
@@ -57,22 +51,25 @@ pub(super) struct Usage {
 impl Held {
     /// `lasts`: how long the shard waits, from any time after `since`.
     pub(in crate::leases) fn new(name: Name, spec: Option<LeaseSpec>, since: Moment, lasts: Duration) -> Self {
-        let in_part = BTreeSet::new();
-        let usage = Usage { users: 0, in_part, has_progress: false, is_over: false, last: None, kept: since };
-        let term = Term { since, spec, asked: None, renewals: 0 };
-        Self { name, lasts, term: Mutex::new(term), usage: Mutex::new(usage) }
+        let state = State { since, spec, kept: since, ..State::default() };
+        Self { name, lasts, state: Mutex::new(state) }
     }
 
     /// The same where a leader before holds the Lease: it is not released early, as that one may still have a write under way.
     pub(in crate::leases) fn over_another(self) -> Self {
-        let kept = self.term.lock().since + self.lasts;
-        self.usage.lock().kept = kept;
+        let since = self.state.lock().since;
+        self.state.lock().kept = since + self.lasts;
         self
+    }
+
+    /// For how long the sharder relies on it.
+    fn reliable(&self) -> Duration {
+        self.lasts / 5 * 4
     }
 
     /// Until when the sharder relies on it.
     pub(super) fn until(&self) -> Moment {
-        self.term.lock().since + self.lasts / 5 * 4
+        self.state.lock().since + self.reliable()
     }
 
     /// Whether a family may be begun: what is begun has a third of the hold at least.
@@ -82,40 +79,39 @@ impl Held {
 
     /// Whether a family may be begun, or one that was begun be ended.
     pub(super) fn takes(&self, uid: &str, now: Moment) -> bool {
-        let (may_begin, until, usage) = (self.may_begin(now), self.until(), self.usage.lock());
-        !usage.is_over && (may_begin || (now < until && usage.in_part.contains(uid)))
+        let state = self.state.lock();
+        let left = (state.since + self.reliable()).since(now);
+        !state.is_over && (left >= self.lasts / 3 || (!left.is_zero() && state.in_part.contains(uid)))
     }
 
     /// When it is to be released, as it is used now.
     pub(super) fn ends(&self) -> Moment {
-        let (since, usage) = (self.term.lock().since, self.usage.lock());
-        let end = since + self.lasts;
-        if usage.is_over {
+        let state = self.state.lock();
+        let (since, end) = (state.since, state.since + self.lasts);
+        if state.is_over {
             return since;
         }
-        if usage.users > 0 || !usage.in_part.is_empty() {
+        if state.users > 0 || !state.in_part.is_empty() {
             return end;
         }
-        usage.last.map_or(since + UNUSED, |last| last + QUIET).max(usage.kept + QUIET).min(end)
+        state.last.map_or(since + UNUSED, |last| last + QUIET).max(state.kept + QUIET).min(end)
     }
 
     /// When it is to be renewed: from the first third on, while there is progress. None where it is not, or it is too late.
     pub(super) fn renews(&self, now: Moment) -> Option<Moment> {
-        let is_late = now >= self.until();
-        let (term, usage) = (self.term.lock(), self.usage.lock());
-        let may = term.spec.is_some() && term.renewals < MAX_RENEWALS && !is_late;
-        (may && usage.has_progress && !usage.is_over).then(|| term.since + self.lasts / 3)
+        let state = self.state.lock();
+        let may = state.spec.is_some() && state.renewals < MAX_RENEWALS && now < state.since + self.reliable();
+        (may && state.has_progress && !state.is_over).then(|| state.since + self.lasts / 3)
     }
 
     /// Whether the Lease is as the sharder wrote it. From a renewal on it lasts anew.
     pub(super) fn is(&self, lease: &LeaseSpec, now: Moment) -> bool {
-        let term = &mut *self.term.lock();
-        if let Some((since, spec)) = term.asked.take_if(|(_, spec)| spec == lease) {
-            (term.since, term.spec, term.renewals) = (since, Some(spec), term.renewals + 1);
-            let mut usage = self.usage.lock();
+        let state = &mut *self.state.lock();
+        if let Some((since, spec)) = state.asked.take_if(|(_, spec)| spec == lease) {
+            (state.since, state.spec, state.renewals) = (since, Some(spec), state.renewals + 1);
             // What waited for it comes now.
-            (usage.has_progress, usage.last) = (false, Some(now));
+            (state.has_progress, state.last) = (false, Some(now));
         }
-        term.spec.as_ref() == Some(lease)
+        state.spec.as_ref() == Some(lease)
     }
 }
