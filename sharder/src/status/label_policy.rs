@@ -4,15 +4,15 @@
 //! Stable since Kubernetes 1.36. Older servers have it as beta or alpha, when it is turned on; the version that there is
 //! gets used, as all have the same fields.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc};
 
-use kube::{Client, discovery::ApiResource};
+use kube::discovery::ApiResource;
 use tokio::sync::watch;
 
 mod policy;
 
 use self::policy::{binding, policy};
-use super::conditions::Finding;
+use super::{conditions::Finding, reconcile::Told};
 use crate::{
     keep::{Kept, Standing},
     mutating_policies::{Support, bindings_of},
@@ -24,17 +24,9 @@ use crate::{
 /// The type of the condition that says whether the labels are kept without the webhook.
 const CONDITION: &str = "LabelsProtected";
 
-/// How the labels of a ring are protected, for who says what the ring is.
-pub(super) struct Protection {
-    ring: watch::Sender<Option<Arc<Snapshot>>>,
-    outcome: watch::Sender<Option<Outcome>>,
-    /// Whether the API server goes by policies of this kind.
-    acts: watch::Receiver<Verdict>,
-}
-
-/// What came of it.
+/// How the labels of a ring are protected.
 #[derive(Clone, Debug, PartialEq)]
-enum Outcome {
+pub(super) enum Protection {
     InPlace,
     /// The ring has no resources.
     Needless,
@@ -44,50 +36,10 @@ enum Outcome {
 }
 
 impl Protection {
-    /// The protection of a ring's labels by a policy and a binding of this name, and the one who keeps them.
-    pub(super) fn new(
-        (client, watches): (&Client, &Client),
-        (support, acts): (watch::Receiver<Option<Support>>, watch::Receiver<Verdict>),
-        name: String,
-        period: Duration,
-    ) -> (Self, Protector) {
-        let protection = Self { ring: watch::Sender::default(), outcome: watch::Sender::default(), acts };
-        let protector = Protector {
-            support,
-            ring: protection.ring.subscribe(),
-            outcome: protection.outcome.clone(),
-            client: client.clone(),
-            watches: watches.clone(),
-            name,
-            period,
-        };
-        (protection, protector)
-    }
-
-    /// The ring is like this from now on.
-    pub(super) fn want(&self, snapshot: &Arc<Snapshot>) {
-        self.ring.send_if_modified(|ring| {
-            let changed = ring.as_ref().is_none_or(|ring| !Arc::ptr_eq(ring, snapshot));
-            *ring = Some(snapshot.clone());
-            changed
-        });
-    }
-
-    /// Tells when what came of it changes.
-    pub(super) fn changes(&self) -> watch::Receiver<impl Sized + use<>> {
-        self.outcome.subscribe()
-    }
-
-    /// Whether anything is known.
-    pub(super) fn is_settled(&self) -> bool {
-        self.outcome.borrow().is_some()
-    }
-
-    /// What users are told, once it is known.
-    pub(super) fn finding(&self) -> Option<Finding> {
-        let outcome = self.outcome.borrow().clone()?;
-        let (holds, reason, message) = match outcome {
-            Outcome::InPlace => match self.acts.borrow().clone()? {
+    /// What users are told, once it is known whether the API server `acts` by policies of this kind.
+    pub(super) fn finding(self, acts: &Verdict) -> Option<Finding> {
+        let (holds, reason, message) = match self {
+            Self::InPlace => match acts.as_ref()? {
                 Ok(()) => {
                     (true, "PolicyInPlace", "the API server keeps the labels, also while no sharder answers".to_owned())
                 }
@@ -97,8 +49,8 @@ impl Protection {
                     format!("only the webhook keeps the labels, as the policy for it can't be relied on: {why}"),
                 ),
             },
-            Outcome::Needless => (true, "NoResources", "the ring has no resources".to_owned()),
-            Outcome::NotServed => (
+            Self::Needless => (true, "NoResources", "the ring has no resources".to_owned()),
+            Self::NotServed => (
                 false,
                 "PolicyNotServed",
                 "this API server has no MutatingAdmissionPolicy, so only the webhook keeps the labels: while no sharder answers, \
@@ -107,14 +59,14 @@ impl Protection {
                  gate MutatingAdmissionPolicy and its API on"
                     .to_owned(),
             ),
-            Outcome::Disturbed => (
+            Self::Disturbed => (
                 false,
                 "PolicyDisturbed",
                 "another client changes or deletes the MutatingAdmissionPolicy that keeps the labels, whenever it is written: then only \
                  the webhook keeps them"
                     .to_owned(),
             ),
-            Outcome::Refused(why) => (
+            Self::Refused(why) => (
                 false,
                 "PolicyRefused",
                 format!("the MutatingAdmissionPolicy that keeps the labels can't be written, so only the webhook keeps them: {why}"),
@@ -124,63 +76,55 @@ impl Protection {
     }
 }
 
-/// Keeps the policy and its binding.
-pub(super) struct Protector {
-    support: watch::Receiver<Option<Support>>,
-    ring: watch::Receiver<Option<Arc<Snapshot>>>,
-    outcome: watch::Sender<Option<Outcome>>,
-    client: Client,
-    watches: Client,
-    name: String,
-    period: Duration,
-}
-
-impl Protector {
-    /// Keeps them until it is dropped.
-    pub(super) async fn run(mut self) -> Infallible {
-        loop {
-            let support = self.support.borrow_and_update().clone();
-            let mut changes = self.support.clone();
-            match support {
-                None => {}
-                Some(Support::NotServed) => self.tell(Outcome::NotServed),
-                Some(Support::Unknown(why)) => self.tell(Outcome::Refused(why)),
-                Some(Support::Served { policies, sharder }) => {
-                    tokio::select! {
-                        never = keep(&self, &policies, &sharder) => match never {},
-                        // Its sender ends only with the process, and then this is about to stop.
-                        Ok(()) = changes.changed() => continue,
-                    }
+/// Keeps the policy and its binding of this name, and tells how the labels are protected.
+pub(super) async fn protect(
+    told: &Told,
+    name: &str,
+    snapshots: watch::Receiver<Arc<Snapshot>>,
+    protection: &watch::Sender<Option<Protection>>,
+) -> Infallible {
+    let mut support = told.support.clone();
+    loop {
+        let known = support.borrow_and_update().clone();
+        match known {
+            None => {}
+            Some(Support::NotServed) => _ = tell(protection, Some(Protection::NotServed)),
+            Some(Support::Unknown(why)) => _ = tell(protection, Some(Protection::Refused(why))),
+            Some(Support::Served { policies, sharder }) => {
+                tokio::select! {
+                    never = keep(told, name, snapshots.clone(), (&policies, &sharder), protection) => match never {},
+                    // Its sender ends only with the process, and then this is about to stop.
+                    Ok(()) = support.changed() => continue,
                 }
             }
-            if self.support.changed().await.is_err() {
-                return std::future::pending().await;
-            }
         }
-    }
-
-    fn tell(&self, outcome: Outcome) {
-        tell(&self.outcome, Some(outcome));
+        if support.changed().await.is_err() {
+            return std::future::pending().await;
+        }
     }
 }
 
-async fn keep(protector: &Protector, policies: &ApiResource, sharder: &str) -> Infallible {
-    let Protector { ring, outcome, client, watches, name, period, .. } = protector;
-    let (mut ring, clients, bindings) = (ring.clone(), (client, watches), bindings_of(policies));
-    let (rule, rule_keeper) = Kept::new(clients, policies, name.clone(), *period);
-    let (link, link_keeper) = Kept::new(clients, &bindings, name.clone(), *period);
+async fn keep(
+    told: &Told,
+    name: &str,
+    mut snapshots: watch::Receiver<Arc<Snapshot>>,
+    (policies, sharder): (&ApiResource, &str),
+    protection: &watch::Sender<Option<Protection>>,
+) -> Infallible {
+    let (clients, bindings) = ((&told.client, &told.watches), bindings_of(policies));
+    let (rule, rule_keeper) = Kept::new(clients, policies, name.to_owned(), told.period);
+    let (link, link_keeper) = Kept::new(clients, &bindings, name.to_owned(), told.period);
     let steer = async {
         let (mut rule_stands, mut link_stands) = (rule.changes(), link.changes());
         loop {
             rule_stands.borrow_and_update();
             link_stands.borrow_and_update();
-            if let Some(snapshot) = ring.borrow_and_update().clone() {
-                rule.want(policy(&snapshot, policies, sharder));
-                link.want(binding(&snapshot, &bindings));
-                tell(outcome, come_of(&rule.standing(), &link.standing()));
-            }
+            let snapshot = snapshots.borrow_and_update().clone();
+            rule.want(policy(&snapshot, policies, sharder));
+            link.want(binding(&snapshot, &bindings));
+            tell(protection, come_of(&rule.standing(), &link.standing()));
             tokio::select! {
-                changed = ring.changed() => if changed.is_err() {
+                changed = snapshots.changed() => if changed.is_err() {
                     // The ring is gone: whoever started this is about to stop it.
                     return std::future::pending::<Infallible>().await;
                 },
@@ -198,15 +142,15 @@ async fn keep(protector: &Protector, policies: &ApiResource, sharder: &str) -> I
 }
 
 /// What both amount to; none while it is not known.
-fn come_of(rule: &Standing, link: &Standing) -> Option<Outcome> {
+fn come_of(rule: &Standing, link: &Standing) -> Option<Protection> {
     match (rule, link) {
         (Standing::Refused { why, .. } | Standing::NotOurs { why }, _)
-        | (_, Standing::Refused { why, .. } | Standing::NotOurs { why }) => Some(Outcome::Refused(why.clone())),
+        | (_, Standing::Refused { why, .. } | Standing::NotOurs { why }) => Some(Protection::Refused(why.clone())),
         (Standing::Pending, _) | (_, Standing::Pending) => None,
-        (Standing::Absent, _) | (_, Standing::Absent) => Some(Outcome::Needless),
+        (Standing::Absent, _) | (_, Standing::Absent) => Some(Protection::Needless),
         (Standing::Disturbed { again: true } | Standing::Edited { .. }, _)
-        | (_, Standing::Disturbed { again: true } | Standing::Edited { .. }) => Some(Outcome::Disturbed),
+        | (_, Standing::Disturbed { again: true } | Standing::Edited { .. }) => Some(Protection::Disturbed),
         // One that was disturbed once is back in no time.
-        _ => Some(Outcome::InPlace),
+        _ => Some(Protection::InPlace),
     }
 }

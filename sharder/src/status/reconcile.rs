@@ -17,7 +17,7 @@ use super::{
     },
     figures::{Figures, figures},
     filtered::Filtered,
-    label_policy::Protection,
+    label_policy::{Protection, protect},
     report::Report,
     webhook_configuration::{asks, webhook_configuration},
 };
@@ -93,12 +93,11 @@ pub(crate) async fn reconcile(told: Told, snapshots: watch::Receiver<Arc<Snapsho
         Ok(stored) if !stored.as_ref().is_some_and(asks) => WebhookMode::Disabled,
         _ => WebhookMode::Enabled,
     };
-    let (protection, protector) =
-        Protection::new(clients, (told.support.clone(), told.mutating.subscribe()), name, told.period);
+    let protection = watch::Sender::default();
     tokio::select! {
         never = keeper.run() => never,
-        never = protector.run() => never,
-        never = report_on(&told, (&webhook, before), &protection, snapshots) => never,
+        never = protect(&told, &name, snapshots.clone(), &protection) => never,
+        never = report_on(&told, (&webhook, before), protection.subscribe(), snapshots) => never,
     }
 }
 
@@ -112,13 +111,13 @@ fn standing_of(webhook: &Kept, is_overdue: bool) -> Standing {
 async fn report_on(
     told: &Told,
     (webhook, before): (&Kept, WebhookMode),
-    protection: &Protection,
+    mut protection: watch::Receiver<Option<Protection>>,
     mut snapshots: watch::Receiver<Arc<Snapshot>>,
 ) -> Infallible {
     let (mut refused, mut fenced) = (told.faults.changes(), told.fences.changes());
     let (mut reach, mut mutating) = (told.reach.subscribe(), told.mutating.subscribe());
     let (mut modes, mut withdrawn) = (told.modes.subscribe(), told.leftovers.changes());
-    let (mut webhook_stands, mut labels_stand) = (webhook.changes(), protection.changes());
+    let mut webhook_stands = webhook.changes();
     let (mut trust, mut uninjected) = (told.trust.clone(), told.uninjected.clone());
     let (mut report, mut filtered, begun) = (Report::new(told), Filtered::default(), Instant::now());
     let mut look = interval(LOOK);
@@ -131,14 +130,13 @@ async fn report_on(
         reach.borrow_and_update();
         mutating.borrow_and_update();
         webhook_stands.borrow_and_update();
-        labels_stand.borrow_and_update();
         uninjected.borrow_and_update();
         let mode = Some(*modes.borrow_and_update()).filter(|mode| *mode != WebhookMode::AsStored).unwrap_or(before);
         // Not before it is known what the resources are: the API server learns each configuration anew.
         if let (Some(trust), false) = (&*trust.borrow_and_update(), snapshot.pending) {
             webhook.want(Some(webhook_configuration(&snapshot, &told.client_config, trust, mode)));
         }
-        protection.want(&snapshot);
+        let protected = protection.borrow_and_update().clone();
         let is_overdue = trust.borrow().is_none() && begun.elapsed() >= CERTIFIED;
         let standing = standing_of(webhook, is_overdue);
         if let Some(asked) = asked(&standing, &told.reach.borrow()) {
@@ -149,9 +147,10 @@ async fn report_on(
             figures(&snapshot, told.known.distribution(&snapshot), (&told.known.drains, &told.known.failed_moves));
         report.announcer.overdue(&snapshot, &figures.overdue);
         report.announcer.refused(&snapshot, &told.faults);
-        if standing != Standing::Pending && protection.is_settled() {
+        if let (Some(protected), false) = (protected, standing == Standing::Pending) {
             let before = report.stored(&snapshot);
-            let wanted = status_of((&snapshot, before.as_ref()), told, &standing, protection.finding(), &figures);
+            let protected = protected.finding(&told.mutating.borrow());
+            let wanted = status_of((&snapshot, before.as_ref()), told, &standing, protected, &figures);
             let filtered_now = Some(filtered.of(&snapshot, before.as_ref(), &told.known));
             let wanted = ClusterRingStatus { filtered: filtered_now, ..wanted };
             let measured = RingFigures { joining_since: filtered.joining(), ..figures.measured };
@@ -164,7 +163,7 @@ async fn report_on(
             },
             // Its sender ends only with the process.
             Ok(()) = trust.changed() => {}
-            // The senders live in `told`, `webhook` and `protection`, so these fail never.
+            // The senders live in `told`, `webhook` and the caller, so these fail never.
             _ = refused.changed() => {}
             _ = withdrawn.changed() => {}
             _ = fenced.changed() => {}
@@ -172,7 +171,7 @@ async fn report_on(
             _ = modes.changed() => {}
             _ = mutating.changed() => {}
             _ = webhook_stands.changed() => {}
-            _ = labels_stand.changed() => {}
+            _ = protection.changed() => {}
             // Its sender lives as long as the ring's other tasks.
             Ok(()) = uninjected.changed() => {}
             _ = look.tick() => {}
