@@ -300,11 +300,14 @@ impl Drains {
         of.open.range(..=(before, char::MAX.to_string())).filter(is_shown).take(most).count()
     }
 
-    /// How many objects a shard was asked for without having shown that it can release any. None once it has.
-    pub(crate) fn unproven(&self, shard: &str) -> usize {
+    /// How many objects a shard was asked for, or is about to be, without having shown that it can release any: `most` at most. None
+    /// once it has. One that it may never have been asked for says nothing of it.
+    pub(crate) fn unproven(&self, shard: &str, most: usize) -> usize {
         let register = self.0.lock();
-        let of = register.by_shard.get(shard).filter(|of| !of.has_released());
-        of.map_or(0, |of| of.open.len())
+        let Some(of) = register.by_shard.get(shard).filter(|of| !of.has_released()) else { return 0 };
+        let counts =
+            |(_, uid): &&(Instant, String)| register.by_uid.get(uid).is_some_and(|it| it.asked != Asked::Perhaps);
+        of.open.iter().filter(counts).take(most).count()
     }
 
     /// The value of the drain label by which the object was last asked for.

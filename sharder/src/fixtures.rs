@@ -60,7 +60,8 @@ struct State {
     /// How long what is asked of one object takes, by method and path.
     takes: HashMap<(Method, String), Duration>,
     is_away: bool,
-    knows_no_role: Option<&'static str>,
+    /// How patches of objects of a resource are refused.
+    refusal: Option<(&'static str, StatusCode, String)>,
 }
 
 /// The server; clones share it. Objects are stored by the path they are read at.
@@ -151,7 +152,14 @@ impl FakeApi {
 
     /// From now on it answers patches of these objects as one that has not read the roles yet; none, as one that has.
     pub(crate) fn forget_roles(&self, resource: Option<&'static str>) {
-        self.0.lock().knows_no_role = resource;
+        let refusal = |of| (of, StatusCode::FORBIDDEN, format!("User \"sharder\" cannot patch resource \"{of}\""));
+        self.0.lock().refusal = resource.map(refusal);
+    }
+
+    /// From now on it can't call a webhook that has to admit patches of these objects; none, it can.
+    pub(crate) fn lose_webhook(&self, resource: Option<&'static str>) {
+        let why = "Internal error occurred: failed calling webhook \"w.example.com\": connection refused";
+        self.0.lock().refusal = resource.map(|of| (of, StatusCode::INTERNAL_SERVER_ERROR, why.to_owned()));
     }
 
     /// From now on labels don't survive a write, as with an admission policy that knows only its own.
@@ -218,9 +226,10 @@ impl FakeApi {
         if let Some(status) = intercept.as_mut().and_then(|intercept| intercept(asked, objects)) {
             return failure(status);
         }
-        let unknown = state.knows_no_role.filter(|_| asked.method == Method::PATCH);
-        if let Some(resource) = unknown.filter(|resource| asked.path.contains(resource)) {
-            return refusal(StatusCode::FORBIDDEN, &format!("User \"sharder\" cannot patch resource \"{resource}\""));
+        let refused =
+            state.refusal.as_ref().filter(|(of, ..)| asked.method == Method::PATCH && asked.path.contains(of));
+        if let Some((_, status, why)) = refused {
+            return refusal(*status, why);
         }
         match asked.method {
             Method::GET if asked.query.contains("watch=true") && state.watches.is_some() => state.watch(asked),

@@ -72,8 +72,8 @@ impl Wanted {
 
     /// Whether it is still to show that it can release those that it was asked for first.
     fn is_on_trial(&self, drains: &Drains) -> bool {
-        let unproven = self.worked_on_by.as_ref().map_or(0, |shard| drains.unproven(shard));
-        unproven >= FIRST_BOUND && !self.is_held_back(drains)
+        let is_unproven = |shard: &String| drains.unproven(shard, FIRST_BOUND) == FIRST_BOUND;
+        self.worked_on_by.as_ref().is_some_and(is_unproven) && !self.is_held_back(drains)
     }
 }
 

@@ -18,7 +18,7 @@ use super::{
     ring::{Ring, Seen, What},
 };
 use crate::{
-    api_error::is_refused,
+    api_error::{is_certainly_refused, is_refused},
     faults::Task,
     index::{ResourceId, Slot},
     move_id::{self, move_id},
@@ -209,7 +209,7 @@ pub(super) async fn ask_for(
         }
         Err(error) => {
             // One that may be carried out has its deadline.
-            if is_refused(&error) {
+            if is_refused(&error) || is_certainly_refused(&error) {
                 drains.forget(&uid);
             }
             Err(error)

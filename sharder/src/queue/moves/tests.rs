@@ -6,7 +6,7 @@ use ringside_ring::Grace;
 use tokio::{sync::Semaphore, task::JoinSet, time::sleep};
 
 use super::*;
-use crate::target::Target;
+use crate::{drains::Asking, target::Target};
 
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -226,6 +226,24 @@ async fn a_shard_that_has_released_nothing_is_asked_for_few_objects_that_it_work
         drains.asking(&xs, &Target { uid: uid.to_string(), ..Target::default() }, "a", "m.2000ms").answered();
     }
     assert_eq!(start.elapsed(), Duration::ZERO, "it can release objects");
+}
+
+#[tokio::test(start_paused = true)]
+async fn drains_without_an_answer_keep_no_other_from_its_place() {
+    let (moves, drains, start) = (Moves::default(), Drains::default(), Instant::now());
+    let xs = GroupResource { group: String::new(), resource: "xs".into() };
+    let ask = |id: &str| -> Vec<_> {
+        let target = |uid: usize| Target { uid: uid.to_string(), ..Target::default() };
+        (0..FIRST_BOUND).map(|uid| drains.asking(&xs, &target(uid), "a", id)).collect()
+    };
+    drop(ask("m.2000ms"));
+    let wanted = Ground { grace: millis(2_000), ..SMALL }.wanted(&xs);
+    timeout(Duration::from_secs(600), moves.place(&drains, &wanted, 0)).await.unwrap();
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    let again = ask("n.2000ms");
+    assert_eq!(drains.unproven("a", FIRST_BOUND), FIRST_BOUND, "those under way count");
+    again.into_iter().for_each(Asking::answered);
+    assert_eq!(drains.unproven("a", FIRST_BOUND), FIRST_BOUND);
 }
 
 #[tokio::test(start_paused = true)]

@@ -127,6 +127,30 @@ async fn what_an_api_server_refuses_that_has_just_started_sends_no_owner_elsewhe
     assert_eq!(world.shard(CONFIG_MAPS, &name).as_deref(), Some("b"));
 }
 
+/// Of a shard that has released nothing of late.
+#[tokio::test(start_paused = true)]
+async fn moves_go_on_when_drains_are_answered_again() {
+    for is_webhook in [true, false] {
+        let mut world = World::new();
+        let names: Vec<_> = (0..16).map(|number| world.name("a", number)).collect();
+        names.iter().for_each(|name| world.put(CONFIG_MAPS, name, Some("b")));
+        match is_webhook {
+            true => world.api.lose_webhook(Some(CONFIG_MAPS)),
+            false => refuse(&world, "o-", StatusCode::INTERNAL_SERVER_ERROR),
+        }
+        world.begin().await;
+        sleep(Duration::from_secs(10)).await;
+        let tried: std::collections::BTreeSet<_> = world.written().into_iter().collect();
+        assert_eq!(tried.len(), names.len());
+        let (known, _) = world.known.drains.oldest(0);
+        assert_eq!(known == 0, is_webhook, "what a webhook keeps out was not carried out");
+        world.api.lose_webhook(None);
+        world.api.intercept(|_, _| None);
+        sleep(Duration::from_secs(20)).await;
+        assert!(names.iter().all(|name| world.drain(name).is_some()));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_missing_permission_is_told_and_heals() {
     let mut world = World::new();
