@@ -58,9 +58,9 @@ pub(crate) async fn withdraw(
             work.since.clear();
             work.missing.clear();
         }
-        work.known.retain(|name, _| open.contains(name) || snapshot.named.contains(name));
         previous = Some(snapshot.clone());
         if open.is_empty() {
+            work.known.retain(|name, _| snapshot.named.contains(name));
             pauses = Pauses::new();
             if latest.changed().await.is_err() {
                 // The ring is gone: whoever started this is about to stop it.
@@ -104,7 +104,8 @@ struct Work {
     writes: Writes,
     /// How the ring is now.
     latest: watch::Receiver<Arc<Snapshot>>,
-    /// The resources that the ring has named since this began, as they were served.
+    /// The resources that the ring has named since this began, or since all were clean, as they were served. What is clean may control
+    /// what is not.
     known: BTreeMap<GroupResource, Arc<Resource>>,
     /// Since when each is worked on without a break.
     since: BTreeMap<GroupResource, Instant>,
@@ -115,7 +116,8 @@ struct Work {
 impl Work {
     fn learn(&mut self, snapshot: &Snapshot) {
         let named = snapshot.mains.iter().flat_map(|main| main.controlled.iter().chain([&main.resource]));
-        self.known.extend(named.map(|resource| (resource.id.clone(), resource.clone())));
+        let departing = snapshot.departing.values().filter_map(|resource| resource.as_ref().ok());
+        self.known.extend(named.chain(departing).map(|resource| (resource.id.clone(), resource.clone())));
     }
 
     /// Does what can be done now; returns whether no object of the resource has labels any more, nor gets any.
@@ -148,9 +150,8 @@ impl Work {
         let waited = now - *self.since.entry(name.clone()).or_insert(now);
         let is_main = leftovers.is_main(name);
         let drain = Drain::after(waited, snapshot.spec.drain_deadline(), true);
-        let departing = snapshot.departing.values().filter_map(|resource| resource.as_ref().ok());
         let scope = Scope {
-            resources: self.known.values().chain(departing).cloned().collect(),
+            resources: self.known.values().cloned().collect(),
             roots: is_main.then(|| name.clone()).into_iter().collect(),
             ..Scope::default()
         };

@@ -40,8 +40,11 @@ impl Register {
         labelled.retain(|main, followers| {
             let entries = snapshot.spec.resources.iter().filter(|entry| entry.group_resource() == *main);
             let controlled: BTreeSet<_> = entries.flat_map(|entry| &entry.controlled_resources).collect();
-            // What follows another main resource now is named there.
-            followers.retain(|name| controlled.contains(name) || !(named.contains(name) || clean.contains(name)));
+            // What follows another main resource now is named there. What is clean may control what is not.
+            followers.retain(|name| controlled.contains(name) || !named.contains(name));
+            if followers.iter().all(|name| controlled.contains(name) || clean.contains(name)) {
+                followers.retain(|name| controlled.contains(name));
+            }
             named.contains(main) || !(clean.contains(main) && followers.is_empty())
         });
     }

@@ -161,6 +161,49 @@ async fn what_is_not_served_for_a_moment_is_not_forgotten() {
     task.abort();
 }
 
+/// It is not looked up just then, or a leader begins that knows the status alone.
+#[tokio::test(start_paused = true)]
+async fn what_follows_a_resource_that_is_clean_already_loses_its_labels() {
+    let config_maps = GroupResource { group: String::new(), resource: CONFIG_MAPS.to_owned() };
+    let chain = json!({"resources": [{"group": "apps", "resource": "deployments", "controlledResources": [
+        {"group": "", "resource": "configmaps"}, {"group": "", "resource": "secrets"}]}]});
+    let of_status = |status: Value| {
+        let mut ring = ring(&json!({"resources": []}));
+        ring.status = Some(serde_json::from_value(status).unwrap());
+        snapshot_of(&ring, &SHARDS)
+    };
+    for has_new_leader in [false, true] {
+        let (api, leftovers) = (FakeApi::default(), Leftovers::default());
+        let leaf = path(SECRETS, "leaf");
+        put(&api, &leaf, "gone");
+        let mut object = api.get(&leaf).unwrap();
+        object["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone", "controller": true}]);
+        api.put(&leaf, object);
+        api.intercept(|asked, _| (asked.method == http::Method::PATCH).then_some(http::StatusCode::FORBIDDEN));
+        let (ring, latest) = watch::channel(Arc::new(of_status(chain.clone())));
+        let begin = |leftovers: &Leftovers, latest: &watch::Receiver<Arc<Snapshot>>| {
+            tokio::spawn(withdraw(api.client(), AllWrites::default(), leftovers.clone(), latest.clone()))
+        };
+        let mut task = begin(&leftovers, &latest);
+        sleep(Duration::from_secs(120)).await;
+        assert!(!leftovers.take_in(&ring.borrow().clone()).contains(&config_maps), "it is clean");
+        let mut later = of_status(json!({"resources": leftovers.record(&ring.borrow().clone())}));
+        if has_new_leader {
+            task.abort();
+            task = begin(&Leftovers::default(), &latest);
+        } else {
+            later.departing.remove(&config_maps);
+        }
+        ring.send_replace(Arc::new(later));
+        sleep(Duration::from_secs(60)).await;
+        api.intercept(|_, _| None);
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(labels(&api, &leaf), json!({}), "{has_new_leader}");
+        task.abort();
+    }
+}
+
 /// Objects of a live shard that was asked to let go of them.
 fn put_drained(api: &FakeApi, count: usize) {
     for i in 0..count {
