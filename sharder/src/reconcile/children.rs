@@ -19,7 +19,7 @@ use super::{
 use crate::{
     api_error::{is_certainly_refused, is_refused, is_unauthorized},
     child::{bring, bring_as_seen},
-    index::{self, ChildrenOf, Mark, ResourceId, Selected, Source, repair},
+    index::{self, ChildrenOf, Mark, ResourceId, Selected, Slot, Source, repair},
     queue::limiter::MAX_PERMITS,
     resources::Resource,
     target::Target,
@@ -89,7 +89,7 @@ impl Mode<'_> {
 
 /// A child that is not where it belongs.
 struct Stray {
-    resource: ResourceId,
+    at: (ResourceId, Slot),
     /// How many controllers are between it and the root, plus one.
     distance: usize,
     target: Option<Target>,
@@ -150,7 +150,8 @@ fn is_held(ring: &Ring, root: &Root, to: &ShardName) -> bool {
 /// The index may be behind a move of the root: so that is read first.
 pub(super) async fn gather(ring: &Ring, writes: &Writes, root: &Root, to: &ShardName) -> Result<(), Failed> {
     let target = &root.target;
-    let now = ring.read(root.resource, (target.namespace.as_deref(), &target.name)).await.map_err(Failed::of_root)?;
+    let place = (target.namespace.as_deref(), &*target.name);
+    let now = ring.read((root.resource, root.slot), place).await.map_err(Failed::of_root)?;
     let stays = now
         .is_some_and(|now| now.uid == target.uid && now.shard.as_deref() == Some(to.as_str()) && now.drain.is_none());
     if !stays {
@@ -185,14 +186,14 @@ async fn bring_known(
     for (_, strays) in by_distance.into_iter().rev() {
         let stopped = &stopped;
         let writes = strays.into_iter().map(|stray| async move {
-            let kind = ring.resource(stray.resource);
+            let kind = ring.resource(stray.at.0);
             let failed = |error| Failed::of_child(&kind.id, error);
             if stopped.load(Ordering::Relaxed) {
                 return Ok(None);
             }
             let target = match stray.target {
                 Some(target) => Some(target),
-                None => ring.read(stray.resource, (stray.namespace.as_deref(), &stray.name)).await.map_err(failed)?,
+                None => ring.read(stray.at, (stray.namespace.as_deref(), &stray.name)).await.map_err(failed)?,
             };
             let Some(target) = target.filter(|target| !mode.leaves_behind(target)) else { return Ok(None) };
             let child = target.clone();
@@ -254,7 +255,7 @@ fn strays(ring: &Ring, root: &Root, at: (&ShardName, Basis<'_>)) -> Vec<Stray> {
         // It is asked for that already.
         let is_asked = held_by.is_some() && child.drain().is_some();
         (!is_asked).then(|| Stray {
-            resource: child.resource(),
+            at: (child.resource(), child.slot),
             distance,
             target: child.target(),
             namespace: Some(child.namespace()).filter(|namespace| !namespace.is_empty()).map(str::to_owned),

@@ -76,7 +76,7 @@ pub(super) async fn work_on(ring: &Ring, resource: ResourceId, work: Work) {
     };
     let outcome = match ring.is_unsure(slot) {
         false => reconcile(ring, slot, seen, work.priority()).await,
-        true => match ring.read(seen.resource, (seen.namespace.as_deref(), &*seen.name)).await {
+        true => match ring.read((resource, slot), (seen.namespace.as_deref(), &*seen.name)).await {
             Err(error) => ring.told.cant(CANT_READ, ring.family(seen.resource), &error),
             Ok(_) => {
                 ring.is_sure(slot);
@@ -106,7 +106,7 @@ async fn reconcile(ring: &Ring, slot: Slot, seen: Seen, priority: Priority) -> O
     }
     let target = match seen.target {
         Some(target) => Some(target),
-        None => match ring.read(seen.resource, place).await {
+        None => match ring.read((seen.resource, slot), place).await {
             Ok(found) => found,
             Err(error) => {
                 return ring.told.cant(CANT_READ, ring.family(seen.resource), &error);

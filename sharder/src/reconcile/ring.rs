@@ -221,10 +221,10 @@ impl Ring {
         })
     }
 
-    /// The object as it is now; none when it is gone, or another one has its name.
+    /// The object of a slot as it is now; none when it is gone, or another one has its name.
     pub(super) async fn read(
         &self,
-        resource: ResourceId,
+        (resource, slot): (ResourceId, Slot),
         (namespace, name): (Option<&str>, &str),
     ) -> Result<Option<Target>, kube::Error> {
         let kind = self.resource(resource);
@@ -232,7 +232,9 @@ impl Ring {
         let found = kind.objects_as(&api, self.client(), namespace).get_opt(name).await;
         let Some(found) = kind.answered(&api, found)? else { return Ok(None) };
         self.index.refresh(resource, &found.metadata);
-        Ok(Some(Target::of(&found.metadata, &self.labels)))
+        let uid = found.metadata.uid.as_deref().unwrap_or_default();
+        let is_it = self.index.read(|objects| objects.find(resource, uid).is_some_and(|it| it.slot == slot));
+        Ok(is_it.then(|| Target::of(&found.metadata, &self.labels)))
     }
 
     /// What is next for a root as it was read; nothing where it is none any more.

@@ -143,3 +143,24 @@ async fn nothing_is_released_by_force_in_a_namespace_that_has_left() {
     let labels = world.api.get(&at(CONFIG_MAPS, "o")).unwrap()["metadata"]["labels"].clone();
     assert!(labels[&world.labels.shard] == "a" && labels[&world.labels.drain].is_string(), "{labels}");
 }
+
+/// Both have to be read, as their uids are none that the index keeps.
+#[tokio::test(start_paused = true)]
+async fn object_that_has_the_name_of_a_stray_keeps_its_labels() {
+    let mut world = World::new();
+    let owner = world.name("a", 0);
+    world.put(CONFIG_MAPS, &owner, Some("a"));
+    let with_uid = |mut object: Value, uid: &str| {
+        object["metadata"]["uid"] = json!(uid);
+        object
+    };
+    world.api.put(&path(SECRETS, "o"), with_uid(object(&world.labels, "o", Some("a")), "the stray"));
+    world.begin().await;
+    sleep(crate::reconcile::judge::LONE - Duration::from_secs(5)).await;
+    world.api.hold_watches_on(&format!("/api/v1/namespaces/default/{SECRETS}"), true);
+    let child = owned(object(&world.labels, "o", Some("a")), &owner);
+    world.api.put(&path(SECRETS, "o"), with_uid(child, "a child"));
+    sleep(Duration::from_secs(10)).await;
+    let reads = world.asked(|asked| asked.method == Method::GET && asked.path == path(SECRETS, "o"));
+    assert_eq!((reads.len(), world.shard(SECRETS, "o").as_deref()), (1, Some("a")));
+}
