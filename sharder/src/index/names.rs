@@ -23,21 +23,12 @@ impl NameId {
     }
 }
 
-/// A megabyte of names.
-struct Block {
-    bytes: Box<[u8]>,
-    /// How many units names take up in it.
-    live: usize,
-}
-
-/// The names of all objects.
-///
-/// A name that goes leaves a gap for one of its size. When gaps are a quarter of all, names leave the emptiest blocks.
+/// The names of all objects, in blocks of a megabyte. A name that goes leaves a gap for one of its size.
 #[derive(Default)]
 pub(super) struct Names {
-    blocks: Vec<Option<Block>>,
-    /// The block that is being filled, and how many of its units are in use.
-    filling: Option<(usize, usize)>,
+    blocks: Vec<Box<[u8]>>,
+    /// How many units of the last block are in use.
+    used: usize,
     /// Gaps by their size in units.
     gaps: Vec<Vec<NameId>>,
 }
@@ -52,37 +43,25 @@ impl Names {
             None => self.bump(units),
         };
         let length = u16::try_from(name.len()).unwrap_or(u16::MAX).to_le_bytes();
-        if let Some(block) = &mut self.blocks[id.block()] {
-            block.live += units;
-            let bytes = &mut block.bytes[id.offset()..];
-            bytes[..LENGTH].copy_from_slice(&length);
-            bytes[LENGTH..LENGTH + name.len()].copy_from_slice(name);
-        }
+        let bytes = &mut self.blocks[id.block()][id.offset()..];
+        bytes[..LENGTH].copy_from_slice(&length);
+        bytes[LENGTH..LENGTH + name.len()].copy_from_slice(name);
         id
     }
 
     fn bump(&mut self, units: usize) -> NameId {
-        let (block, used) = match self.filling {
-            Some((block, used)) if used + units <= BLOCK_UNITS => (block, used),
-            _ => (self.open_block(), 0),
-        };
-        self.filling = Some((block, used + units));
-        NameId(u32::try_from(block * BLOCK_UNITS + used).unwrap_or(u32::MAX))
-    }
-
-    fn open_block(&mut self) -> usize {
-        let free = self.blocks.iter().position(Option::is_none).unwrap_or(self.blocks.len());
-        let block = Some(Block { bytes: vec![0; BLOCK_UNITS * UNIT].into(), live: 0 });
-        match self.blocks.get_mut(free) {
-            Some(place) => *place = block,
-            None => self.blocks.push(block),
+        if self.blocks.is_empty() || self.used + units > BLOCK_UNITS {
+            self.blocks.push(vec![0; BLOCK_UNITS * UNIT].into());
+            self.used = 0;
         }
-        free
+        let id = (self.blocks.len() - 1) * BLOCK_UNITS + self.used;
+        self.used += units;
+        NameId(u32::try_from(id).unwrap_or(u32::MAX))
     }
 
     pub(super) fn get(&self, id: NameId) -> &str {
-        let Some(Some(block)) = self.blocks.get(id.block()) else { return "" };
-        let bytes = &block.bytes[id.offset()..];
+        let Some(block) = self.blocks.get(id.block()) else { return "" };
+        let bytes = &block[id.offset()..];
         let length = usize::from(u16::from_le_bytes([bytes[0], bytes[1]]));
         std::str::from_utf8(&bytes[LENGTH..LENGTH + length]).unwrap_or_default()
     }
@@ -90,58 +69,17 @@ impl Names {
     /// Makes room for another name.
     pub(super) fn remove(&mut self, id: NameId) {
         let units = units_of(self.get(id).len());
-        if let Some(Some(block)) = self.blocks.get_mut(id.block()) {
-            block.live -= units;
-        }
         if self.gaps.len() <= units {
             self.gaps.resize_with(units + 1, Vec::new);
         }
         self.gaps[units].push(id);
     }
 
-    /// The blocks that names must leave now: the emptiest eighth, once a quarter of all units is gaps. They are used no more, and
-    /// names that are added go elsewhere.
-    pub(super) fn blocks_to_leave(&mut self) -> Vec<usize> {
-        let unused = self.filling.map_or(0, |(_, used)| BLOCK_UNITS - used);
-        let blocks = self.blocks.iter().flatten().count();
-        let gaps = blocks * BLOCK_UNITS - unused - self.blocks.iter().flatten().map(|block| block.live).sum::<usize>();
-        if blocks < 2 || gaps * 4 < blocks * BLOCK_UNITS {
-            return Vec::new();
-        }
-        let filling = self.filling.map(|(block, _)| block);
-        let full = self.blocks.iter().enumerate().filter(|(at, _)| Some(*at) != filling);
-        let mut full: Vec<_> = full.filter_map(|(at, block)| Some((block.as_ref()?.live, at))).collect();
-        full.sort_unstable();
-        full.truncate(blocks.div_ceil(8));
-        let leave: Vec<_> = full.into_iter().map(|(_, at)| at).collect();
-        for gaps in &mut self.gaps {
-            gaps.retain(|id| !leave.contains(&id.block()));
-            gaps.shrink_to_fit();
-        }
-        leave
-    }
-
-    /// Keeps the name elsewhere if its block is one of these; returns where it is.
-    pub(super) fn move_out(&mut self, id: NameId, leave: &[usize]) -> NameId {
-        if !leave.contains(&id.block()) {
-            return id;
-        }
-        let name = self.get(id).to_owned();
-        self.add(&name)
-    }
-
-    /// Frees blocks that all names have left.
-    pub(super) fn free(&mut self, left: &[usize]) {
-        for block in left {
-            self.blocks[*block] = None;
-        }
-    }
-
     /// How many bytes all of that takes up.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         let gaps: usize = self.gaps.iter().map(|gaps| gaps.capacity() * size_of::<NameId>()).sum();
-        self.blocks.iter().flatten().count() * BLOCK_UNITS * UNIT + gaps
+        self.blocks.len() * BLOCK_UNITS * UNIT + gaps
     }
 }
 

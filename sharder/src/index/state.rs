@@ -22,8 +22,6 @@ use super::{
 };
 use crate::groups::Groups;
 
-/// Removals between two looks for gaps among the names.
-const REMOVALS: usize = 4096;
 const MAX_SHARDS: u32 = u16::MAX as u32 - 1;
 
 /// All that is known.
@@ -38,7 +36,6 @@ pub(super) struct State {
     pub(super) shards: Interner,
     pub(super) namespaces: Namespaces,
     pub(super) drains: HashMap<Slot, Drain>,
-    removals: usize,
 }
 
 /// What an object follows, by what it says itself.
@@ -59,7 +56,6 @@ impl State {
             shards: Interner::new(MAX_SHARDS),
             namespaces: Namespaces::new(selection),
             drains: HashMap::new(),
-            removals: 0,
             kinds,
             labels,
             groups,
@@ -270,22 +266,6 @@ impl State {
         self.table.remove(slot);
         let uid = record.is(Flag::Uuid).then(|| record.uid.to_string());
         changes.removed.push((slot, uid));
-        self.removals += 1;
-        if self.removals >= REMOVALS {
-            self.removals = 0;
-            self.close_gaps();
-        }
-    }
-
-    fn close_gaps(&mut self) {
-        let leave = self.names.blocks_to_leave();
-        if leave.is_empty() {
-            return;
-        }
-        for record in self.table.iter_mut() {
-            record.name = self.names.move_out(record.name, &leave);
-        }
-        self.names.free(&leave);
     }
 
     /// Notes that the object's family has changed.
