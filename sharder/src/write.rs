@@ -30,8 +30,6 @@ pub(crate) enum Outcome {
     Written {
         /// The view of the object that it was decided on.
         on: Box<Target>,
-        /// The version of the object by it.
-        version: String,
     },
     /// There is nothing to write any more: this is how the object is.
     Needless(Box<Target>),
@@ -84,8 +82,7 @@ pub(crate) async fn write(
                     tried = true;
                     continue;
                 }
-                let version = written.metadata.resource_version.unwrap_or_default();
-                return Ok(Outcome::Written { on: Box::new(target), version });
+                return Ok(Outcome::Written { on: Box::new(target) });
             }
             // A webhook with side effects refuses every dry run, and others may: the write itself must show it.
             Err(error) if dry_run && matches!(code(&error), Some(400 | 403)) => {

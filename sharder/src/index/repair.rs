@@ -14,17 +14,18 @@ use crate::{
 /// Keys of lists that are remembered before unused ones are forgotten.
 const MAX_IDLE: usize = 1024;
 
-/// Takes in the objects that selectors show; returns how many of them are the ring's.
+/// Takes in the objects that selectors show.
 ///
 /// # Errors
 /// What was taken in before the failure stays.
-pub(crate) async fn list(source: &Source, api: &Api<Object>, which: ListParams) -> Result<usize, kube::Error> {
-    let (mut params, mut size, mut kept) = (which, PageSize::default(), 0);
+pub(crate) async fn list(source: &Source, api: &Api<Object>, which: ListParams) -> Result<(), kube::Error> {
+    let (mut params, mut size) = (which, PageSize::default());
     loop {
-        let page = next_page(api, &mut params, &mut size).await?;
-        kept += page.items.iter().filter(|object| source.show(object)).count();
+        for object in next_page(api, &mut params, &mut size).await?.items {
+            source.show(&object);
+        }
         if params.continue_token.is_none() {
-            return Ok(kept);
+            return Ok(());
         }
     }
 }
@@ -33,16 +34,12 @@ pub(crate) async fn list(source: &Source, api: &Api<Object>, which: ListParams) 
 ///
 /// # Errors
 /// Then nothing is forgotten.
-pub(crate) async fn list_unlabelled(
-    source: &Source,
-    api: &Api<Object>,
-    shard_label: &str,
-) -> Result<usize, kube::Error> {
+pub(crate) async fn list_unlabelled(source: &Source, api: &Api<Object>, shard_label: &str) -> Result<(), kube::Error> {
     let _listing = source.listing.lock().await;
     source.begin(Part::Unlabelled);
-    let kept = list(source, api, ListParams::default().labels(&format!("!{shard_label}"))).await?;
+    list(source, api, ListParams::default().labels(&format!("!{shard_label}"))).await?;
     source.end(Part::Unlabelled);
-    Ok(kept)
+    Ok(())
 }
 
 /// The children of one resource in one namespace that a shard had.

@@ -45,7 +45,8 @@ pub(crate) enum Priority {
 }
 
 /// All priorities, the most urgent first.
-const PRIORITIES: [Priority; 4] = [Priority::Between, Priority::Takeover, Priority::Rebalance, Priority::Repair];
+pub(super) const PRIORITIES: [Priority; 4] =
+    [Priority::Between, Priority::Takeover, Priority::Rebalance, Priority::Repair];
 
 /// The limit of concurrent writes; clones share it.
 #[derive(Clone)]

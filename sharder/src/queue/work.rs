@@ -11,7 +11,10 @@ use tokio::{sync::Notify, time::sleep_until};
 mod state;
 
 use self::state::{Entry, State, Wait, Wish};
-use super::{backoff::Backoff, limiter::Priority};
+use super::{
+    backoff::Backoff,
+    limiter::{PRIORITIES, Priority},
+};
 use crate::index::Slot;
 
 /// What came of a key.
@@ -30,9 +33,6 @@ pub(crate) enum Outcome {
         rest: Duration,
     },
 }
-
-/// The classes by their order.
-const PRIORITIES: [Priority; 4] = [Priority::Between, Priority::Takeover, Priority::Rebalance, Priority::Repair];
 
 /// The keys that wait for their turn or are worked on; clones share them.
 #[derive(Clone, Default)]

@@ -344,7 +344,7 @@ async fn prove_by(
     let list = async || {
         let selector = left.map(|shard| format!("{}={shard}", ring.labels.shard)).unwrap_or_default();
         let api = kind.objects(ring.client(), namespace);
-        repair::list(source, &api, ListParams::default().labels(&selector)).await.map(drop)
+        repair::list(source, &api, ListParams::default().labels(&selector)).await
     };
     ring.lists.since(which, began, list).await.map_err(|error| Failed::of_child(&kind.id, error))
 }

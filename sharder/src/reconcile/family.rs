@@ -219,7 +219,7 @@ async fn assign(ring: &Ring, writes: &Writes, root: Root, to: ShardName, how: Ho
     if let Written::Needless(now) = &outcome {
         wait(ring, &root, now);
     }
-    if let Written::Written { on, .. } = outcome {
+    if let Written::Written { on } = outcome {
         if before.left.is_none() {
             ring.first_shards.send_replace(());
         }
@@ -266,7 +266,7 @@ async fn take_back(ring: &Ring, writes: &Writes, root: &Root) -> Result<(), Fail
     ring.told.takes_back(ring, root);
     let written = write(writes, (ring.client(), &root.main.resource), &ring.labels, root.target.clone(), decide).await;
     match written {
-        Ok(Written::Written { on, .. }) => ring.told.took_back(ring, root, &on),
+        Ok(Written::Written { on }) => ring.told.took_back(ring, root, &on),
         Ok(Written::Needless(_) | Written::Gone) => ring.judge.failed_moves.forget(&root.target.uid, Part::Whole),
         Err(error) => return Err(Failed { error, child: None, task: Task::Drain }),
     }

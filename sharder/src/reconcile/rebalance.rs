@@ -184,7 +184,7 @@ pub(super) async fn ask_for(
     let (namespace, name, uid) = (target.namespace.clone(), target.name.clone(), target.uid.clone());
     let (writes, start) = (ring.writes.with_priority(Priority::Rebalance), Instant::now());
     match write(&writes, (ring.client(), kind), &ring.labels, target, decide).await {
-        Ok(Written::Written { on, .. }) => {
+        Ok(Written::Written { on }) => {
             asking.answered();
             ring.moves.written(resource, start.elapsed());
             ring.tools.metrics.moves_limit(of, ring.moves.bound());

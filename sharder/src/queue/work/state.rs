@@ -35,7 +35,7 @@ pub(super) struct State {
     pub(super) timers: BinaryHeap<Reverse<(Tick, Slot)>>,
     /// How many keys wait.
     pub(super) waiting: usize,
-    backoff: Backoff<Slot>,
+    backoff: Backoff,
     picks: usize,
 }
 
