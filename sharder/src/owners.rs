@@ -28,11 +28,6 @@ impl Owner<'_> {
         let known = ObjectMeta { name: Some(self.reference.name.clone()), namespace, ..ObjectMeta::default() };
         snapshot.is_placed_by_name(self.main).then(|| snapshot.place_of(self.main, &known))
     }
-
-    /// The owner as it is now. None when there is no such object any more.
-    pub(crate) async fn read(&self, client: &Client, namespace: Option<&str>) -> Result<Option<Object>, kube::Error> {
-        read(client, &self.main.resource, &self.reference, namespace).await
-    }
 }
 
 /// The object as it is now. None when there is no such object any more.

@@ -41,10 +41,8 @@ mod takeover;
 mod told;
 mod unlabelled;
 
-#[cfg(test)]
-pub(crate) use self::kinds::kinds_of;
 use self::ring::Ring;
-pub(crate) use self::ring::Tools;
+pub(crate) use self::{kinds::kinds_of, ring::Tools};
 #[cfg(test)]
 pub(crate) use known::Counts;
 pub(crate) use known::{Distribution, Known};

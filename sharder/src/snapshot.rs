@@ -306,11 +306,6 @@ impl Snapshot {
         self.hash_ring().name(self.view(place.group).receiver(place.key)?)
     }
 
-    /// The shard to which an object belongs, whatever becomes of those that are about to end.
-    pub(crate) fn home(&self, place: Place) -> Option<&ShardName> {
-        self.hash_ring().name(self.view(place.group).home(place.key)?)
-    }
-
     /// The shard that a new object of a main resource is given to; none while it waits for one.
     pub(crate) fn shard_for_new(&self, main: &Main, place: Place) -> Option<ShardName> {
         let covered = if self.withholds(main) { Covered::Withheld } else { Covered::InRing };

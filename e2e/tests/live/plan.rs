@@ -48,7 +48,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: planner-objects}
 rules:
-- {apiGroups: [web.example.com], resources: [websites], verbs: [get, list]}
+- {apiGroups: [web.example.com], resources: [websites], verbs: [list]}
 - {apiGroups: [""], resources: [configmaps, secrets], verbs: [list]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1

@@ -105,7 +105,7 @@ impl Plan {
         let namespaces = selected(client, &snapshot.namespaces).await.map_err(unread("the namespaces"))?;
         let mut forecast = Forecast::new(&snapshot, &now, self.tokens_per_shard);
         forecast.problems.extend(leases.weight_faults(&self.ring).into_iter().chain(leases.faults(&self.ring)));
-        count(client, &snapshot, &namespaces, &mut forecast).await;
+        count(client, &snapshot, namespaces, &mut forecast).await;
         Ok(forecast)
     }
 

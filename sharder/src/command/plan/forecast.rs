@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, num::NonZeroU32};
 
 use ringside_ring::{
-    Members, RingName, ShardName, Weight,
+    Members, Ownership, RingName, ShardName, Weight,
     cluster_ring::GroupResource,
     decide::{self, Action},
     lease::ShardState,
@@ -12,7 +12,7 @@ use ringside_runtime::explain::explain;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{snapshot::Snapshot, target::Target};
+use crate::snapshot::Snapshot;
 
 /// How an object comes to its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -132,11 +132,11 @@ impl Forecast {
     pub(super) fn object(
         &mut self,
         resource: &GroupResource,
-        object: &Target,
+        now: Ownership<'_>,
         (next, to): (&Action<ShardName>, Option<&ShardName>),
     ) {
         self.objects += 1;
-        let from = self.whose(object);
+        let from = self.whose(now);
         match self.standing(&from) {
             Some(standing) => standing.now += 1,
             None => self.without.0 += 1,
@@ -159,22 +159,22 @@ impl Forecast {
     }
 
     /// Takes in a controlled object, with the shard that it follows its owner to.
-    pub(super) fn child(&mut self, resource: &GroupResource, child: &Target, to: &ShardName) {
+    pub(super) fn child(&mut self, resource: &GroupResource, now: Ownership<'_>, to: &ShardName) {
         self.children += 1;
-        let (from, to) = (self.whose(child), Whose::Shard(to.clone()));
+        let (from, to) = (self.whose(now), Whose::Shard(to.clone()));
         if from != to {
             self.goes(Way { resource: resource.clone(), from, to, how: How::Follows });
         }
     }
 
     /// Takes in an object or a child that is not the ring's any more.
-    pub(super) fn leaver(&mut self, resource: &GroupResource, object: &Target, next: &Action<ShardName>) {
+    pub(super) fn leaver(&mut self, resource: &GroupResource, now: Ownership<'_>, next: &Action<ShardName>) {
         let how = match next {
             Action::Drain { .. } | Action::Wait(_) | Action::Overdue => How::Withdrawn,
             Action::Release => How::Released,
             _ => return,
         };
-        self.goes(Way { resource: resource.clone(), from: self.whose(object), to: Whose::Nobody, how });
+        self.goes(Way { resource: resource.clone(), from: self.whose(now), to: Whose::Nobody, how });
     }
 
     /// Notes how looking at all objects of a resource ended.
@@ -226,9 +226,9 @@ impl Forecast {
         *self.ways.entry(way).or_default() += 1;
     }
 
-    fn whose(&self, object: &Target) -> Whose {
-        let Some(label) = &object.shard else { return Whose::Nobody };
-        self.shards.get_key_value(label.as_str()).map_or(Whose::Others, |(shard, _)| Whose::Shard(shard.clone()))
+    fn whose(&self, now: Ownership<'_>) -> Whose {
+        let Some(label) = now.shard else { return Whose::Nobody };
+        self.shards.get_key_value(label).map_or(Whose::Others, |(shard, _)| Whose::Shard(shard.clone()))
     }
 
     fn standing(&mut self, of: &Whose) -> Option<&mut Standing> {
