@@ -7,26 +7,15 @@ use super::{
     table::Table,
 };
 
-/// Siblings are a list through their records up to here. More stand in a vector of their own, so that one can be taken out
-/// without a look at all others.
-const LIST_MAX: usize = 64;
-/// A vector this small becomes a list again.
-const VECTOR_MIN: usize = 32;
 /// Controllers above an object, one above the other: more than any chain of resources has.
 pub(super) const MAX_DEPTH: usize = 8;
 
-/// The children of an object: the first of a list, or the number of a vector.
+/// The children of an object: the first of a list through their records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Children(pub(super) u32);
 
-const VECTOR: u32 = 1 << 31;
-
 impl Children {
     pub(super) const NONE: Self = Self(u32::MAX);
-
-    fn vector(self) -> Option<usize> {
-        (self != Self::NONE && self.0 & VECTOR != 0).then_some((self.0 & !VECTOR) as usize)
-    }
 }
 
 /// What children name as their controller: its uid, and the namespace in which alone it is theirs; 0 for one without namespace.
@@ -42,8 +31,6 @@ struct Group {
 /// What does not fit into the records.
 #[derive(Default)]
 pub(super) struct Families {
-    vectors: Vec<Vec<Slot>>,
-    free_vectors: Vec<usize>,
     groups: Vec<Group>,
     free_groups: Vec<u32>,
     by_controller: HashTable<u32>,
@@ -51,30 +38,30 @@ pub(super) struct Families {
 
 impl Families {
     /// Makes `child` a child of `parent`.
-    pub(super) fn link(&mut self, table: &mut Table, child: Slot, parent: Slot) {
-        table.at_mut(child).set_place(Place::Child { parent, link: Children::NONE.0 });
-        let children = self.push(table, table.at(parent).children, child);
-        table.at_mut(parent).children = children;
+    pub(super) fn link(table: &mut Table, child: Slot, parent: Slot) {
+        let link = table.at(parent).children.0;
+        table.at_mut(child).set_place(Place::Child { parent, link });
+        table.at_mut(parent).children = Children(child.0);
     }
 
     /// Lets `child` wait for a controller.
     pub(super) fn wait(&mut self, table: &mut Table, child: Slot, controller: Controller) {
         let group = self.group_of(controller).unwrap_or_else(|| self.add_group(controller, Children::NONE));
-        table.at_mut(child).set_place(Place::Waiting { group, link: Children::NONE.0 });
-        let children = self.groups[group as usize].children;
-        self.groups[group as usize].children = self.push(table, children, child);
+        let children = &mut self.groups[group as usize].children;
+        table.at_mut(child).set_place(Place::Waiting { group, link: children.0 });
+        *children = Children(child.0);
     }
 
     /// Takes a child from its parent, or from those who wait.
     pub(super) fn unlink(&mut self, table: &mut Table, child: Slot) {
         match table.at(child).place() {
             Place::Child { parent, .. } => {
-                let children = self.take(table, table.at(parent).children, child);
+                let children = take(table, table.at(parent).children, child);
                 table.at_mut(parent).children = children;
             }
             Place::Waiting { group, .. } => {
                 let children = self.groups[group as usize].children;
-                let rest = self.take(table, children, child);
+                let rest = take(table, children, child);
                 self.groups[group as usize].children = rest;
                 if rest == Children::NONE {
                     self.remove_group(group);
@@ -90,7 +77,7 @@ impl Families {
         let Some(group) = self.group_of(known_as) else { return };
         let children = self.groups[group as usize].children;
         self.remove_group(group);
-        for child in self.of(table, children) {
+        for child in of(table, children) {
             let link = table.at(child).link();
             table.at_mut(child).set_place(Place::Child { parent, link });
         }
@@ -104,7 +91,7 @@ impl Families {
             return;
         }
         let group = self.add_group(known_as, children);
-        for child in self.of(table, children) {
+        for child in of(table, children) {
             let link = table.at(child).link();
             table.at_mut(child).set_place(Place::Waiting { group, link });
         }
@@ -119,72 +106,6 @@ impl Families {
     #[cfg(test)]
     pub(super) fn awaited_controllers(&self) -> usize {
         self.by_controller.len()
-    }
-
-    /// The children.
-    pub(super) fn of(&self, table: &Table, children: Children) -> Vec<Slot> {
-        if let Some(vector) = children.vector() {
-            return self.vectors[vector].clone();
-        }
-        let mut slots = Vec::new();
-        let mut next = children;
-        while next != Children::NONE {
-            slots.push(Slot(next.0));
-            next = Children(table.at(Slot(next.0)).link());
-        }
-        slots
-    }
-
-    fn push(&mut self, table: &mut Table, children: Children, child: Slot) -> Children {
-        if let Some(vector) = children.vector() {
-            table.at_mut(child).set_link(position(self.vectors[vector].len()));
-            self.vectors[vector].push(child);
-            return children;
-        }
-        if !is_long(table, children) {
-            table.at_mut(child).set_link(children.0);
-            return Children(child.0);
-        }
-        let mut siblings = self.of(table, children);
-        siblings.push(child);
-        for (at, sibling) in siblings.iter().enumerate() {
-            table.at_mut(*sibling).set_link(position(at));
-        }
-        let vector = self.free_vectors.pop().unwrap_or_else(|| {
-            self.vectors.push(Vec::new());
-            self.vectors.len() - 1
-        });
-        self.vectors[vector] = siblings;
-        Children(VECTOR | position(vector))
-    }
-
-    fn take(&mut self, table: &mut Table, children: Children, child: Slot) -> Children {
-        let link = table.at(child).link();
-        let Some(vector) = children.vector() else {
-            if children.0 == child.0 {
-                return Children(link);
-            }
-            let mut before = Slot(children.0);
-            while table.at(before).link() != child.0 {
-                before = Slot(table.at(before).link());
-            }
-            table.at_mut(before).set_link(link);
-            return children;
-        };
-        let siblings = &mut self.vectors[vector];
-        siblings.swap_remove(link as usize);
-        if let Some(moved) = siblings.get(link as usize) {
-            table.at_mut(*moved).set_link(link);
-        }
-        if siblings.len() >= VECTOR_MIN {
-            return children;
-        }
-        let rest = std::mem::take(siblings);
-        self.free_vectors.push(vector);
-        rest.into_iter().fold(Children::NONE, |first, sibling| {
-            table.at_mut(sibling).set_link(first.0);
-            Children(sibling.0)
-        })
     }
 
     fn group_of(&self, controller: Controller) -> Option<u32> {
@@ -216,24 +137,33 @@ impl Families {
     /// How many bytes all of that takes up.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
-        let vectors: usize = self.vectors.iter().map(|vector| vector.capacity() * size_of::<Slot>()).sum();
-        vectors
-            + self.vectors.capacity() * size_of::<Vec<Slot>>()
-            + self.groups.capacity() * size_of::<Group>()
-            + self.by_controller.allocation_size()
+        self.groups.capacity() * size_of::<Group>() + self.by_controller.allocation_size()
     }
 }
 
-/// Whether a list has as many children as a list may have.
-fn is_long(table: &Table, list: Children) -> bool {
-    let mut next = list;
-    for _ in 0..LIST_MAX {
-        if next == Children::NONE {
-            return false;
-        }
+/// The children.
+pub(super) fn of(table: &Table, children: Children) -> Vec<Slot> {
+    let mut slots = Vec::new();
+    let mut next = children;
+    while next != Children::NONE {
+        slots.push(Slot(next.0));
         next = Children(table.at(Slot(next.0)).link());
     }
-    true
+    slots
+}
+
+/// Takes one of the children out; returns the others.
+fn take(table: &mut Table, children: Children, child: Slot) -> Children {
+    let link = table.at(child).link();
+    if children.0 == child.0 {
+        return Children(link);
+    }
+    let mut before = Slot(children.0);
+    while table.at(before).link() != child.0 {
+        before = Slot(table.at(before).link());
+    }
+    table.at_mut(before).set_link(link);
+    children
 }
 
 /// A number that fits, as there are fewer than 2^31 objects.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{
     Kind,
     counts::OfShard,
-    family::MAX_DEPTH,
+    family::{self, MAX_DEPTH},
     lone::Lone,
     record::{Flag, Place, Record, ResourceId, Slot, Uid},
     state::State,
@@ -107,8 +107,7 @@ impl<'a> Objects<'a> {
         let mut parents = vec![slot];
         for distance in 1..=MAX_DEPTH {
             let children = parents.iter().filter_map(|parent| self.0.table.get(*parent));
-            let children: Vec<_> =
-                children.flat_map(|parent| self.0.families.of(&self.0.table, parent.children)).collect();
+            let children: Vec<_> = children.flat_map(|parent| family::of(&self.0.table, parent.children)).collect();
             found.extend(children.iter().map(|slot| Member { slot: *slot, distance }));
             parents = children;
         }

@@ -71,7 +71,7 @@ fn parse_uuid(text: &str) -> Option<u128> {
 pub(super) enum Place {
     /// A root, by the point of its key on the hash ring.
     Root { point: u64 },
-    /// A child of a known controller. `link` is the next sibling, or the position in a long list of siblings.
+    /// A child of a known controller. `link` is the next sibling.
     Child { parent: Slot, link: u32 },
     /// A child of a controller that is not known (yet), by the number of those who wait for the same.
     Waiting { group: u32, link: u32 },
@@ -202,7 +202,7 @@ impl Record {
         self.place = value;
     }
 
-    /// The next sibling, or the position among many.
+    /// The next sibling.
     pub(super) fn link(&self) -> u32 {
         match self.place() {
             Place::Child { link, .. } | Place::Waiting { link, .. } => link,

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{
     Changes, Kind, Selection,
     counts::Counters,
-    family::{Controller, Families},
+    family::{self, Controller, Families},
     lone::Why,
     names::{Interner, Names},
     namespaces::Namespaces,
@@ -243,7 +243,7 @@ impl State {
         }
         if let Some((resource, controller)) = controller {
             match self.table.find(resource, controller.0).filter(|parent| self.known_as(*parent) == controller) {
-                Some(parent) => self.families.link(&mut self.table, slot, parent),
+                Some(parent) => Families::link(&mut self.table, slot, parent),
                 None => self.families.wait(&mut self.table, slot, controller),
             }
         }
@@ -255,7 +255,7 @@ impl State {
         self.note(slot, changes);
         self.families.unlink(&mut self.table, slot);
         // What they are by now may be another matter.
-        changes.changed.extend(self.families.of(&self.table, record.children));
+        changes.changed.extend(family::of(&self.table, record.children));
         let known_as = self.known_as(slot);
         self.families.orphan(&mut self.table, slot, known_as);
         self.counters.change(slot, Some(&record), None);
