@@ -22,11 +22,13 @@ pub(crate) mod lease;
 mod scope;
 pub(crate) mod templates;
 
+#[cfg(test)]
+pub(crate) use labels::PARALLEL;
 use labels::write_all;
 pub(crate) use labels::{change, list};
 pub(crate) use scope::Scope;
 
-use crate::{pauses::Pauses, release::Releases, resources::Resource, target::Target, writes::Writes};
+use crate::{pauses::Pauses, resources::Resource, target::Target, writes::Writes};
 
 /// How long after a ring has gone somebody may still be setting its labels. The longest of these: a review of the webhook
 /// that began before (2 s), a write of the sharder's that was under way (2 s), a policy that puts labels back until the API
@@ -100,12 +102,12 @@ impl Cleanup {
             let mut taken = 0;
             for (resource, objects) in &mut open {
                 let Some(objects) = objects else { continue };
-                let next = |_: &Target, object: &Target| match scope.includes(&resource.id, object) {
+                let next = |object: &Target| match scope.includes(&resource.id, object) {
                     true => Action::Release,
                     false => Action::Keep,
                 };
-                let releases = Releases { client: &self.client, writes: &self.writes, labels: &labels, resource };
-                let written = write_all(releases, std::mem::take(objects), &next).await;
+                let at = (&self.client, &***resource);
+                let written = write_all(&self.writes, at, &labels, std::mem::take(objects), &next).await;
                 let tally = tallies.entry(resource.id.clone()).or_default();
                 taken += written.taken;
                 tally.taken += written.taken;

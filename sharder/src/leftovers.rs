@@ -23,7 +23,6 @@ use crate::{
     groups::GroupId,
     pauses::Pauses,
     queue::limiter::Priority,
-    release::Releases,
     resources::{RETRY as LOOKED_UP, Resource, Unusable},
     snapshot::Snapshot,
     writes::{AllWrites, Writes},
@@ -155,8 +154,8 @@ impl Work {
             roots: is_main.then(|| name.clone()).into_iter().collect(),
             ..Scope::default()
         };
-        let releases = Releases { client: &self.client, writes: &self.writes, labels: &snapshot.labels, resource };
-        let pass = change(releases, &scope, |_, target| {
+        let at = (&self.client, &**resource);
+        let pass = change(&self.writes, at, &snapshot.labels, &scope, |target| {
             // Every write is decided on the ring and on the shards of that moment.
             let latest = self.latest.borrow();
             match latest.asks_the_same(snapshot) {

@@ -5,8 +5,11 @@ use kube::{Client, api::ListParams};
 use ringside_ring::{RingLabels, ShardName, decide::Action};
 
 use super::{Scope, Tally};
-use crate::{pages::pages_of, release::Releases, resources::Resource, target::Target};
+use crate::{pages::pages_of, release::release_or_drain, resources::Resource, target::Target, writes::Writes};
 use ringside_runtime::explain::{code, explain};
+
+/// Objects written to at once.
+pub(crate) const PARALLEL: usize = 32;
 
 /// The objects with any of the two labels, page by page; selectors can't say "or".
 fn pages(
@@ -46,11 +49,14 @@ pub(super) struct Written {
 
 /// Takes the labels off these objects, as far as `next` says so of each.
 pub(super) async fn write_all(
-    releases: Releases<'_>,
+    writes: &Writes,
+    at: (&Client, &Resource),
+    labels: &RingLabels,
     objects: Vec<Target>,
-    next: &impl Fn(&Target, &Target) -> Action<ShardName>,
+    next: &impl Fn(&Target) -> Action<ShardName>,
 ) -> Written {
-    let mut outcomes = std::pin::pin!(releases.all(objects, next));
+    let one = async |object: Target| (object.clone(), release_or_drain(writes, at, labels, object, next).await);
+    let mut outcomes = std::pin::pin!(stream::iter(objects).map(one).buffer_unordered(PARALLEL));
     let mut written = Written { taken: 0, failed: Vec::new(), fault: None };
     while let Some((object, outcome)) = outcomes.next().await {
         match outcome {
@@ -66,12 +72,14 @@ pub(super) async fn write_all(
 
 /// Looks at every object that carries a label and is in the scope, and does what is next with it.
 pub(crate) async fn change(
-    releases: Releases<'_>,
+    writes: &Writes,
+    (client, resource): (&Client, &Resource),
+    labels: &RingLabels,
     scope: &Scope,
-    next: impl Fn(&Target, &Target) -> Action<ShardName>,
+    next: impl Fn(&Target) -> Action<ShardName>,
 ) -> Tally {
-    let (mut tally, resource) = (Tally::default(), releases.resource);
-    let mut pages = std::pin::pin!(pages(releases.client, releases.labels, resource));
+    let mut tally = Tally::default();
+    let mut pages = std::pin::pin!(pages(client, labels, resource));
     while let Some(page) = pages.next().await {
         let mut page = match page {
             Ok(page) => page,
@@ -82,7 +90,7 @@ pub(crate) async fn change(
         };
         page.retain(|object| scope.includes(&resource.id, object));
         tally.found += page.len();
-        let written = write_all(releases, page, &next).await;
+        let written = write_all(writes, (client, resource), labels, page, &next).await;
         tally.taken += written.taken;
         tally.left += written.failed.len();
         tally.fault = tally.fault.or(written.fault);

@@ -238,7 +238,7 @@ async fn a_resource_that_is_named_again_in_the_midst_of_a_pass_keeps_its_labels(
     sleep(Duration::from_secs(59)).await;
     assert_eq!(labelled(&api, OBJECTS), OBJECTS);
     sleep(Duration::from_secs(120)).await;
-    let writes_at_once = crate::release::PARALLEL;
+    let writes_at_once = crate::cleanup::PARALLEL;
     assert!(OBJECTS - labelled(&api, OBJECTS) <= writes_at_once, "but for what was being written at that moment");
     assert_eq!(leftovers.take_in(&sender.borrow()).len(), 0);
     task.abort();

@@ -25,7 +25,7 @@ use crate::{
         limiter::Priority,
         work::{Outcome, Work},
     },
-    release::Releases,
+    release::release_or_drain,
     snapshot::Main,
     target::Target,
     write::{Outcome as Written, write},
@@ -314,14 +314,12 @@ async fn release(ring: &Ring, writes: &Writes, root: Root) -> Result<(), Failed>
     } else {
         writes.clone()
     };
-    let releases =
-        Releases { client: ring.client(), writes: &writes, labels: &ring.labels, resource: &root.main.resource };
     let next = |now: &Target| match ring.next_of(&root.main, now, root.covered) {
         Action::Release if now.shard == shard => Action::Release,
         _ => Action::Keep,
     };
-    let target = root.target.clone();
-    match releases.one(target, next).await {
+    let (at, target) = ((ring.client(), &*root.main.resource), root.target.clone());
+    match release_or_drain(&writes, at, &ring.labels, target, next).await {
         Ok(outcome) => {
             if outcome.wrote() {
                 ring.judge.drains.forget(&root.target.uid);

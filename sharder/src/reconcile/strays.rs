@@ -7,7 +7,7 @@ use crate::{
     faults::Task,
     index::{ResourceId, Slot},
     queue::limiter::Priority,
-    release::Releases,
+    release::release_or_drain,
     target::Target,
     write::Outcome,
 };
@@ -28,11 +28,10 @@ pub(super) async fn release(
     }
     let kind = ring.resource(resource);
     let writes = ring.writes.with_priority(Priority::Repair);
-    let releases = Releases { client: ring.client(), writes: &writes, labels: &ring.labels, resource: kind };
     let seen = target.resource_version.clone();
     // What has changed since may follow an object of the ring by now.
     let next = |now: &Target| if now.resource_version == seen { Action::Release } else { Action::Keep };
-    match releases.one(target, next).await {
+    match release_or_drain(&writes, (ring.client(), kind), &ring.labels, target, next).await {
         Ok(Outcome::Written { .. }) => {
             ring.told.released_stray(&kind.id);
             Ok(())
