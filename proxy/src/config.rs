@@ -288,7 +288,7 @@ fn lease_duration(text: &str) -> Result<Duration, String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
 
     use std::ffi::OsString;
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
     use crate::command::{Command, CommandError};
 
-    fn parse(arguments: &[&str]) -> Result<Config, CommandError> {
+    pub(crate) fn parse(arguments: &[&str]) -> Result<Config, CommandError> {
         let arguments = std::iter::once("ringside-proxy").chain(arguments.iter().copied()).map(OsString::from);
         match Command::parse(arguments, None)? {
             Command::Run(config) => Ok(*config),

@@ -5,10 +5,7 @@
 //! ring, [`handover`] lets go of drained objects, and reads from [`views`] what the controller can still see. [`controller`]
 //! judges by them whether it works, and `leave` gives the shard's objects away before it ends.
 
-use std::{
-    net::SocketAddr,
-    sync::{Arc, OnceLock},
-};
+use std::{net::SocketAddr, sync::Arc};
 
 use futures::TryFutureExt;
 use kube::Client;
@@ -16,7 +13,6 @@ use ringside_runtime::{
     admin::{self, Health, Probe},
     client::{ApiServer, ConnectError},
     clock::{Boottime, SharedClock},
-    lease::Tenure,
     shutdown::Shutdown,
     tasks::{TaskFailed, Tasks},
 };
@@ -39,6 +35,7 @@ pub mod gap;
 pub mod handover;
 pub mod labels;
 mod leave;
+mod measured;
 pub mod membership;
 pub mod metadata;
 pub mod metrics;
@@ -55,6 +52,7 @@ mod wire;
 
 pub use command::{Command, CommandError};
 pub use config::Config;
+use shard::Parts;
 
 /// As the API server knows what the proxy asks of itself.
 const AGENT: &str = concat!("ringside-proxy/", env!("CARGO_PKG_VERSION"));
@@ -141,34 +139,34 @@ pub async fn run_with(
     let locks_check = health.check("locks", Probe::Ready);
     let shared =
         shared((access.token, access.restarted, gaps, kept, locks_check), (of_elections, &clock), &knowledge, &config);
-    let (drains, tenure) = (handover::Drains::new(), Arc::new(OnceLock::new()));
     let controller = controller(&config, &shared, access.restarted, &health);
-    let leave = leave::Leave::new(config.drain_grace);
-    let routes =
-        leave.routes(shared.token.clone()).merge(work(&config, &shared, (&drains, &controller), &tenure).route());
-    let registry =
-        Arc::new(shared.metrics.registry(&config.ring, live(&shared, (&drains, &controller), &tenure, &clock)));
+    let (leave, of_ring) = (leave::Leave::new(config.drain_grace), (config.ring.clone(), namespace.clone()));
+    let (fence, folder) = (shared.fence.clone(), config.access_dir.clone());
+    let parts = Parts {
+        config,
+        shared: shared.clone(),
+        drains: handover::Drains::new(),
+        controller,
+        tenure: Arc::default(),
+        clock,
+    };
+    let routes = leave.routes(shared.token.clone()).merge(doing::route(parts.clone()));
+    let registry = Arc::new(shared.metrics.registry(&of_ring.0, Box::new(parts.clone())));
     let server = server(listener, access.tls, leave.hurry(), &shared);
-    let of_ring = (config.ring.clone(), namespace.clone());
     let knowing = (knowledge.clone(), shared.newest.subscribe());
     let shard = shard::Shard {
-        config: config.clone(),
+        parts,
         namespace,
         instance: access.instance,
         client: client.clone(),
         lease_client,
-        clock,
         // The kubeconfig is written by now.
         check: health.check("lease", Probe::Started),
         admitted: health.check("admitted", Probe::Ready),
         drains_check: health.check("drains", Probe::Ready),
         left: server.left.clone(),
-        tenure,
         knowledge: knowledge.subscribe(),
-        drains,
-        controller,
         leave,
-        shared: shared.clone(),
     };
     let ring_check = health.check("ring", Probe::Ready);
 
@@ -176,7 +174,6 @@ pub async fn run_with(
     // and the Lease released.
     let (served, mut tasks) = (Shutdown::new(), Tasks::new());
     tasks.show_by(health.heartbeats());
-    let (fence, folder) = (shared.fence.clone(), config.access_dir.clone());
     let (stack, until, after) = (stages::stack(&shared, upstream), shutdown.clone(), served.clone());
     tasks.spawn("the server", server.run(stack, until).map_ok(move |()| after.trigger()));
     tasks.spawn("the admin server", admin::serve(admin_listener, (health, registry), routes, served.clone()));
@@ -254,43 +251,6 @@ fn controller(config: &Config, shared: &stages::Shared, restarted: bool, health:
         restarted,
         check,
     )
-}
-
-fn work(
-    config: &Config,
-    shared: &stages::Shared,
-    (drains, controller): (&handover::Drains, &controller::Controller),
-    tenure: &Arc<OnceLock<Tenure>>,
-) -> doing::Work {
-    doing::Work {
-        ring: config.ring.clone(),
-        tenure: tenure.clone(),
-        controller: controller.clone(),
-        drains: drains.clone(),
-        views: shared.views.clone(),
-        fence: shared.fence.clone(),
-        locks: shared.locks.clone(),
-        waits_within: 2 * config.lease_duration,
-    }
-}
-
-fn live(
-    shared: &stages::Shared,
-    (drains, controller): (&handover::Drains, &controller::Controller),
-    tenure: &Arc<OnceLock<Tenure>>,
-    clock: &SharedClock,
-) -> metrics::Live {
-    metrics::Live {
-        views: shared.views.clone(),
-        drains: drains.clone(),
-        controller: controller.clone(),
-        fence: shared.fence.clone(),
-        budget: shared.budget.clone(),
-        hold: shared.hold.clone(),
-        gaps: shared.gaps.clone(),
-        tenure: tenure.clone(),
-        clock: metrics::Clock(clock.clone()),
-    }
 }
 
 /// Listens on an address; returns it with the port that the system chose where that is 0.

@@ -1,11 +1,10 @@
 //! Being a shard: who we are, holding the Lease, and opening and closing the gate that all requests pass.
 
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 
-use crate::controller::Controller;
 use kube::Client;
 use ringside_ring::{
-    Grace, RingKind, RingLabels, RingName, ShardName, Weight,
+    Grace, RingKind, RingLabels, ShardName,
     labels::{
         LEASE_CONTROLLER, LEASE_GRACE, LEASE_GROUP, LEASE_INSTANCE, LEASE_RING_GENERATION, LEASE_TOKEN_POD,
         LEASE_VERSION, LEASE_WEIGHT,
@@ -19,7 +18,7 @@ use ringside_runtime::{
 };
 use tokio::sync::watch;
 
-use crate::policy::Knowledge;
+use crate::{Config, controller::Controller, policy::Knowledge};
 use admission::Admission;
 
 mod admission;
@@ -35,18 +34,10 @@ pub use identity::Identity;
 /// What a shard Lease is kept with.
 #[derive(Debug)]
 pub struct Shard {
-    /// The ring.
-    pub ring: RingName,
+    /// What it says about itself, and for how long. A weight or a group that was not given is not for this process to say.
+    pub config: Config,
     /// The namespace of the Lease.
     pub namespace: String,
-    /// How long the Lease lasts without renewal.
-    pub lease_duration: Duration,
-    /// How long nothing was sent about an object before it is let go.
-    pub grace: Duration,
-    /// How much of the objects it gets; none when that is not for this process to say.
-    pub weight: Option<Weight>,
-    /// The group of shards that it is of; none when that is not for this process to say.
-    pub group: Option<String>,
     /// The controller behind this proxy.
     pub controller: Controller,
     /// What requests pass while it is held.
@@ -64,7 +55,7 @@ pub struct Shard {
 impl Shard {
     /// The labels that name the ring. A Lease from before may be of a ring of the other kind.
     fn of_ring(&self) -> impl Iterator<Item = (String, Option<String>)> {
-        let name = |kind| (kind == self.ring.kind()).then(|| self.ring.name().to_owned());
+        let name = |kind| (kind == self.config.ring.kind()).then(|| self.config.ring.name().to_owned());
         RingKind::ALL.into_iter().map(move |kind| (kind.names().lease_label.to_owned(), name(kind)))
     }
 
@@ -73,7 +64,7 @@ impl Shard {
             namespace: self.namespace.clone(),
             name: identity.shard.to_string(),
             holder: identity.shard.to_string(),
-            duration: self.lease_duration,
+            duration: self.config.lease_duration,
             labels: self
                 .of_ring()
                 // The sharder says on the ring when the API server's fence can't know this shard.
@@ -88,11 +79,11 @@ impl Shard {
 
     /// What the shard says about itself. Of its weight and group nothing, where that is left to those who annotate the Lease.
     fn facts(&self) -> Facts {
-        let grace = (LEASE_GRACE.to_owned(), Grace::of(self.grace).map(|grace| grace.to_string()));
-        let weight = self.weight.map(|weight| (LEASE_WEIGHT.to_owned(), Some(weight.to_string())));
+        let grace = (LEASE_GRACE.to_owned(), Grace::of(self.config.drain_grace).map(|grace| grace.to_string()));
+        let weight = self.config.weight.map(|weight| (LEASE_WEIGHT.to_owned(), Some(weight.to_string())));
         let controller = self.controller.said().map(|said| (LEASE_CONTROLLER.to_owned(), Some(said.to_owned())));
         let version = (LEASE_VERSION.to_owned(), Some(env!("CARGO_PKG_VERSION").to_owned()));
-        let group = self.group.clone().map(|group| (LEASE_GROUP.to_owned(), Some(group)));
+        let group = self.config.group.clone().map(|group| (LEASE_GROUP.to_owned(), Some(group)));
         [grace, version].into_iter().chain(weight).chain(group).chain(controller).collect()
     }
 
@@ -157,7 +148,7 @@ impl Shard {
     /// Opens the gate when the Lease is held and closes it when it is lost, over and over.
     async fn mind_the_gate(&self, tenure: &Tenure, identity: &Identity, release: &Shutdown) {
         let shard = &identity.shard;
-        let selector: Arc<str> = RingLabels::of(&self.ring).owned_by(shard).into();
+        let selector: Arc<str> = RingLabels::of(&self.config.ring).owned_by(shard).into();
         loop {
             self.until_held(tenure, shard).await;
             self.check.pass();

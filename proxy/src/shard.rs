@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    fmt,
     sync::{Arc, OnceLock},
 };
 
@@ -19,15 +20,34 @@ use crate::{
     stages::Shared,
 };
 
-pub(crate) struct Shard {
+/// What the proxy of a shard works with. In it is seen what it does.
+#[derive(Clone)]
+pub(crate) struct Parts {
     pub(crate) config: Config,
+    /// What requests pass.
+    pub(crate) shared: Shared,
+    pub(crate) drains: Drains,
+    pub(crate) controller: Controller,
+    /// The hold on the Lease, once there is one.
+    pub(crate) tenure: Arc<OnceLock<Tenure>>,
+    /// The clock that its validity counts on.
+    pub(crate) clock: SharedClock,
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+pub(crate) struct Shard {
+    pub(crate) parts: Parts,
     pub(crate) namespace: String,
     /// The id of this process where it is no pod's.
     pub(crate) instance: String,
     pub(crate) client: Client,
     /// With connections of its own: a renewal waits behind nothing.
     pub(crate) lease_client: Client,
-    pub(crate) clock: SharedClock,
     pub(crate) check: Check,
     /// Whether this instance may work.
     pub(crate) admitted: Check,
@@ -35,19 +55,15 @@ pub(crate) struct Shard {
     pub(crate) drains_check: Check,
     /// Is triggered before the end when the controller has left: who was cut off may still be at work.
     pub(crate) left: Shutdown,
-    pub(crate) tenure: Arc<OnceLock<Tenure>>,
     pub(crate) knowledge: watch::Receiver<Knowledge>,
-    pub(crate) drains: Drains,
-    pub(crate) controller: Controller,
     /// Whether the shard is to give its objects away.
     pub(crate) leave: Leave,
-    /// What requests pass.
-    pub(crate) shared: Shared,
 }
 
 impl Shard {
     /// Runs until the controller is served no longer, and returns after the Lease was released.
     pub(crate) async fn run(self, ended: Shutdown) -> Result<(), identity::IdentityError> {
+        let parts = &self.parts;
         self.check.fail("the API server has not said yet which pod this is");
         let token = tokio::select! {
             token = identity::ask(&self.client) => token,
@@ -55,35 +71,31 @@ impl Shard {
         };
         let identity = identity::decide(
             token,
-            self.config.shard_name.as_ref(),
-            self.config.hostname.as_deref(),
+            parts.config.shard_name.as_ref(),
+            parts.config.hostname.as_deref(),
             self.instance.clone(),
         )?;
-        tracing::info!(ring = %self.config.ring, shard = %identity.shard, instance = identity.instance, "started as shard");
+        tracing::info!(ring = %parts.config.ring, shard = %identity.shard, instance = identity.instance, "started as shard");
         let shard = membership::Shard {
-            ring: self.config.ring.clone(),
+            config: parts.config.clone(),
             namespace: self.namespace.clone(),
-            lease_duration: self.config.lease_duration,
-            grace: self.config.drain_grace,
-            weight: self.config.weight,
-            group: self.config.group.clone(),
-            controller: self.controller.clone(),
-            gate: self.shared.gate.clone(),
+            controller: parts.controller.clone(),
+            gate: parts.shared.gate.clone(),
             check: self.check.clone(),
             admitted: self.admitted.clone(),
             knowledge: self.knowledge.clone(),
-            newest: self.shared.newest.clone(),
+            newest: parts.shared.newest.clone(),
         };
-        let tell = |tenure| drop(self.tenure.set(tenure));
+        let tell = |tenure| drop(parts.tenure.set(tenure));
         let release = Shutdown::new();
-        let hold = shard.hold(self.lease_client.clone(), &identity, self.clock.clone(), release.clone(), tell);
+        let hold = shard.hold(self.lease_client.clone(), &identity, parts.clock.clone(), release.clone(), tell);
         let handover = Handover::new(
-            &self.config.ring,
+            &parts.config.ring,
             identity.shard.clone(),
-            self.shared.views.clone(),
-            self.shared.fence.clone(),
-            self.drains.clone(),
-            self.config.drain_grace,
+            parts.shared.views.clone(),
+            parts.shared.fence.clone(),
+            parts.drains.clone(),
+            parts.config.drain_grace,
             self.drains_check.clone(),
         );
         tokio::select! {
@@ -107,25 +119,56 @@ impl Shard {
     /// Lets go of objects and keeps the locks of the controller's elections while the Lease is held: without it they are not
     /// ours.
     async fn hand_over(&self, handover: &Handover) {
+        let parts = &self.parts;
         let remaining = Remaining {
             client: self.client.clone(),
             selector: handover.labels.naming(&handover.shard),
             knowledge: self.knowledge.clone(),
         };
         loop {
-            let Ok(term) = self.shared.gate.pass(crate::stages::admit::ADMIT_TIMEOUT).await else {
+            let Ok(term) = parts.shared.gate.pass(crate::stages::admit::ADMIT_TIMEOUT).await else {
                 self.leave.without_lease();
                 continue;
             };
             let handover = handover.during(&term);
             tokio::select! {
                 biased;
-                _ = term.over() => self.shared.lost(&term),
+                _ = term.over() => parts.shared.lost(&term),
                 () = handover.run(self.client.clone(), self.knowledge.clone()) => {}
-                never = self.shared.hold.keep(&self.shared.locks) => match never {},
-                never = self.leave.give_away(&self.controller, &self.drains, || remaining.is_any()) => match never {},
-                never = self.controller.judge(term.began, self.knowledge.clone()) => match never {},
+                never = parts.shared.hold.keep(&parts.shared.locks) => match never {},
+                never = self.leave.give_away(&parts.controller, &parts.drains, || remaining.is_any()) => match never {},
+                never = parts.controller.judge(term.began, self.knowledge.clone()) => match never {},
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use ringside_runtime::admin::{Health, Probe};
+
+    use super::*;
+    use crate::{
+        access::{Handout, Token},
+        config::tests::parse,
+        election::{Kept, hold::tests::Server},
+        gap::Gaps,
+        policy,
+    };
+
+    impl Parts {
+        /// Those of a proxy that has just begun, with these arguments.
+        pub(crate) fn of(arguments: &[&str], clock: SharedClock) -> Self {
+            let (config, health) = (parse(arguments).unwrap(), Health::new());
+            let folder = || Handout::to("/dev/null".into());
+            let gaps = Gaps::new(folder(), 0, health.check("gap", Probe::Controller));
+            let before = (Token::of("secret"), false, gaps, Kept::new(folder()), health.check("locks", Probe::Ready));
+            let of_elections = ("default", Server::default().client());
+            let shared = crate::shared(before, (of_elections, &clock), &policy::channel(), &config);
+            let controller = crate::controller(&config, &shared, false, &health);
+            Self { config, shared, drains: Drains::new(), controller, tenure: Arc::default(), clock }
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The link between the Lease and the gate.
 #![allow(clippy::unwrap_used)]
 
+use std::time::Duration;
+
 use futures::FutureExt as _;
 use ringside_ring::Moment;
 use ringside_runtime::{
@@ -9,7 +11,7 @@ use ringside_runtime::{
 };
 
 use super::*;
-use crate::{controller::Mode, election::waits::Waits, policy::Policy, views::Views};
+use crate::{config::tests::parse, controller::Mode, election::waits::Waits, policy::Policy, views::Views};
 
 const VALIDITY: Duration = Duration::from_secs(12);
 
@@ -26,12 +28,8 @@ impl Scene {
         let health = Health::new();
         let knowledge = watch::Sender::new(Knowledge::Known(Arc::default()));
         let shard = Shard {
-            ring: "example".parse().unwrap(),
+            config: parse(&["--ring", "example"]).unwrap(),
             namespace: "ns".into(),
-            lease_duration: Duration::from_secs(15),
-            grace: Duration::from_secs(2),
-            weight: None,
-            group: None,
             controller: Controller::new(
                 Mode::Watching,
                 Duration::from_secs(15),
@@ -158,7 +156,7 @@ fn the_lease_says_a_weight_and_a_group_only_where_they_were_given() {
     for mark in [LEASE_WEIGHT, LEASE_GROUP] {
         assert!(!scene.shard.facts().contains_key(mark), "what a person wrote there stays");
     }
-    (scene.shard.weight, scene.shard.group) = (Some("0.5".parse().unwrap()), Some("big".to_owned()));
+    (scene.shard.config.weight, scene.shard.config.group) = (Some("0.5".parse().unwrap()), Some("big".to_owned()));
     let facts = scene.shard.facts();
     assert_eq!([LEASE_WEIGHT, LEASE_GROUP].map(|mark| facts[mark].as_deref()), [Some("0.5"), Some("big")]);
 }

@@ -3,53 +3,32 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use ringside_ring::cluster_ring::GroupResource;
-use ringside_runtime::{
-    admin::{Health, Probe},
-    clock::TokioClock,
-};
+use ringside_runtime::clock::TokioClock;
 
 use super::*;
 use crate::{
-    access::Handout,
-    controller::Mode,
-    election::{hold::tests::Server, waits::Waits},
-    fence::{About, Guard, Moving, Target},
-    views::fixtures,
+    fence::{About, Fence, Guard, Moving, Target},
+    shard::Parts,
+    views::{Views, fixtures},
 };
-
-fn live() -> Live {
-    let (views, check) = (Views::new(), Health::new().check("controller", Probe::Note));
-    Live {
-        controller: Controller::new(
-            Mode::Always,
-            Duration::from_secs(15),
-            (views.clone(), Waits::default()),
-            false,
-            check,
-        ),
-        views,
-        drains: Drains::new(),
-        fence: Fence::new(false),
-        budget: Budget::default(),
-        gaps: Gaps::new(Handout::to("/dev/null".into()), 0, Health::new().check("gap", Probe::Controller)),
-        hold: Arc::new(Server::default().hold()),
-        tenure: Arc::default(),
-        clock: Clock(Arc::new(TokioClock::start())),
-    }
-}
 
 /// Everything that there is, with a value for each, after something has happened.
 fn text(happens: impl FnOnce(&Fence, &Views)) -> String {
-    let (metrics, live) = (Metrics::default(), live());
+    let parts = Parts::of(&["--ring", "example", "--controller=always"], Arc::new(TokioClock::start()));
+    let metrics = parts.shared.metrics.clone();
     metrics.answered(Verb::Get, StatusCode::OK);
     metrics.refused("not_ours");
     metrics.unseen("subresource");
     metrics.foreign("passed");
     metrics.unlabelled("labelled");
     metrics.arrived(true);
-    happens(&live.fence, &live.views);
+    happens(&parts.shared.fence, &parts.shared.views);
     let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &metrics.registry(&"example".parse().unwrap(), live)).unwrap();
+    prometheus_client::encoding::text::encode(
+        &mut text,
+        &metrics.registry(&parts.config.ring.clone(), Box::new(parts)),
+    )
+    .unwrap();
     text
 }
 

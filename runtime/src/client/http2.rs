@@ -47,7 +47,7 @@ pub(super) const ATTEMPTS: usize = 3;
 #[derive(Debug)]
 pub(super) enum Unanswered {
     /// The server has no HTTP/2; the request was not sent.
-    NotSpoken(Request<Body>),
+    NotSpoken(Box<Request<Body>>),
     /// There was an attempt.
     NoAnswer(NoAnswer),
 }
@@ -121,7 +121,7 @@ impl Http2 {
             let (mut lane, place) = self.place(wanted.take().as_ref());
             let mut sender = match lane.opened().await {
                 Opened::Http2(sender) => sender,
-                Opened::Http1 => return Err(Unanswered::NotSpoken(request)),
+                Opened::Http1 => return Err(Unanswered::NotSpoken(Box::new(request))),
                 Opened::Failed(text) => return Err(NoAnswer::Unreachable((*text).into()).into()),
             };
             // By now the server has said how many it allows.

@@ -250,7 +250,7 @@ impl Exchange {
             Err(Unanswered::NoAnswer(error)) => Err(error),
             Err(Unanswered::NotSpoken(request)) => {
                 *self.ask_again.lock() = Some(Instant::now() + ASK_AGAIN);
-                self.attempt_http1(request).await
+                self.attempt_http1(*request).await
             }
         }
     }
