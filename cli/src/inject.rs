@@ -135,7 +135,7 @@ struct WithRbac {
 }
 
 fn checked_duration(text: &str) -> Result<String, String> {
-    parse_duration(text).map(|_| text.to_owned()).map_err(|fault| fault.to_string())
+    parse_duration(text).map(|_| text.to_owned())
 }
 
 fn parse_ports(text: &str) -> Result<Ports, String> {

@@ -42,7 +42,7 @@ pub struct Arguments {
 
 fn parse_shards(text: &str) -> Result<Shards, String> {
     let Ok(shards) = text.parse::<Shards>();
-    parse_namespace(&shards.namespace).map_err(|fault| fault.to_string())?;
+    parse_namespace(&shards.namespace)?;
     Ok(shards)
 }
 

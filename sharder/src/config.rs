@@ -272,7 +272,7 @@ const SHORTEST_SYNC_PERIOD: Duration = Duration::from_secs(1);
 const MOST_TOKENS_PER_SHARD: u32 = 100_000;
 
 fn parse_period(text: &str) -> Result<Duration, String> {
-    let period = parse_duration(text).map_err(|fault| fault.to_string())?;
+    let period = parse_duration(text)?;
     if period < SHORTEST_SYNC_PERIOD {
         return Err(format!("'{text}' is too short: every object is looked at each time, so write 1s or more"));
     }
@@ -283,7 +283,7 @@ fn parse_period(text: &str) -> Result<Duration, String> {
 const SHORTEST_LIFETIME: Duration = Duration::from_secs(10);
 
 fn parse_lifetime(text: &str) -> Result<Duration, String> {
-    let lifetime = parse_duration(text).map_err(|fault| fault.to_string())?;
+    let lifetime = parse_duration(text)?;
     if lifetime < SHORTEST_LIFETIME {
         return Err(format!("'{text}' is too short to exchange certificates in time, so write 10s or more"));
     }
