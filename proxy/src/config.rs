@@ -288,7 +288,7 @@ fn lease_duration(text: &str) -> Result<Duration, String> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     #![allow(clippy::unwrap_used)]
 
     use std::ffi::OsString;
@@ -296,7 +296,14 @@ pub(crate) mod tests {
     use super::*;
     use crate::command::{Command, CommandError};
 
-    pub(crate) fn parse(arguments: &[&str]) -> Result<Config, CommandError> {
+    impl Config {
+        /// That of these arguments.
+        pub(crate) fn of(arguments: &[&str]) -> Self {
+            parse(arguments).unwrap()
+        }
+    }
+
+    fn parse(arguments: &[&str]) -> Result<Config, CommandError> {
         let arguments = std::iter::once("ringside-proxy").chain(arguments.iter().copied()).map(OsString::from);
         match Command::parse(arguments, None)? {
             Command::Run(config) => Ok(*config),

@@ -152,7 +152,6 @@ mod tests {
     use super::*;
     use crate::{
         access::{Handout, Token},
-        config::tests::parse,
         election::{Kept, hold::tests::Server},
         gap::Gaps,
         policy,
@@ -161,7 +160,7 @@ mod tests {
     impl Parts {
         /// Those of a proxy that has just begun, with these arguments.
         pub(crate) fn of(arguments: &[&str], clock: SharedClock) -> Self {
-            let (config, health) = (parse(arguments).unwrap(), Health::new());
+            let (config, health) = (Config::of(arguments), Health::new());
             let folder = || Handout::to("/dev/null".into());
             let gaps = Gaps::new(folder(), 0, health.check("gap", Probe::Controller));
             let before = (Token::of("secret"), false, gaps, Kept::new(folder()), health.check("locks", Probe::Ready));

@@ -11,7 +11,7 @@ use ringside_runtime::{
 };
 
 use super::*;
-use crate::{config::tests::parse, controller::Mode, election::waits::Waits, policy::Policy, views::Views};
+use crate::{controller::Mode, election::waits::Waits, policy::Policy, views::Views};
 
 const VALIDITY: Duration = Duration::from_secs(12);
 
@@ -28,7 +28,7 @@ impl Scene {
         let health = Health::new();
         let knowledge = watch::Sender::new(Knowledge::Known(Arc::default()));
         let shard = Shard {
-            config: parse(&["--ring", "example"]).unwrap(),
+            config: Config::of(&["--ring", "example"]),
             namespace: "ns".into(),
             controller: Controller::new(
                 Mode::Watching,
