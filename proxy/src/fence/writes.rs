@@ -106,9 +106,9 @@ impl Writes {
         self.next_id
     }
 
-    /// Anything may be carried out that was sent up to now, a deletion of many too.
+    /// Anything may be carried out that was sent up to now.
     pub(super) fn assume(&mut self, now: Instant) {
-        self.unknown_until = Some(now + DELETION_OUTLIVES);
+        self.unknown_until = Some(now + OUTLIVES);
     }
 
     pub(super) fn about(&mut self, id: u64) -> Option<&mut About> {
