@@ -1,6 +1,6 @@
 //! Begins a watch from nothing by a list, where the API server has no streaming lists.
 //!
-//! [`Raise`](super::raise) asks for a watch from nothing as a streaming list, as only that says how old its state may be.
+//! `raise` asks for a watch from nothing as a streaming list, as only that says how old its state may be.
 //! Kubernetes before 1.32, and 1.33 as it is installed, refuses that with 422. Such a watch is put together here: the objects of
 //! a list of the present, page by page, then the bookmark that ends a streaming list, then a watch from there. Outside of this
 //! stage it looks like a streaming list. Clients that ask for one themselves get the refusal: they know what to do then.
