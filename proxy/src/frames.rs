@@ -264,6 +264,11 @@ impl Frames {
         }
     }
 
+    /// Whether the server has closed a WebSocket.
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(&self.0, Decoder::WebSocket(messages) if messages.is_closed())
+    }
+
     /// What has to be said between two events before an end in order: the closing of a WebSocket.
     pub fn close(&self) -> Option<bytes::Bytes> {
         match &self.0 {

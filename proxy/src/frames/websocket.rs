@@ -117,7 +117,12 @@ impl Messages {
 
     /// Whether it stands there, or the server has said that it sends nothing more.
     pub(super) fn at_border(&self) -> bool {
-        self.border().is_some() || matches!(self.state, State::Closed)
+        self.border().is_some() || self.is_closed()
+    }
+
+    /// Whether the server has said that it sends nothing more.
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.state, State::Closed)
     }
 
     pub(super) fn kept(&self) -> usize {

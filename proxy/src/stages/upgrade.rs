@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::BytesMut;
+use bytes::Bytes;
 use futures::{
     TryStreamExt,
     future::{OptionFuture, select},
@@ -34,7 +34,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) mod borders;
-pub mod heartbeat;
+pub(super) mod heartbeat;
 #[cfg(test)]
 mod tests;
 
@@ -183,9 +183,9 @@ async fn down(
     (watched, filter): (Option<Watched>, Option<Filter>),
     heartbeat: Option<Arc<Heartbeat>>,
 ) -> io::Result<()> {
-    let (mut body, gone) = received(from, heartbeat);
+    let (mut body, gone) = received(from, heartbeat.clone());
     if let Some(watched) = watched {
-        body = watched.tap(body);
+        body = watched.heard_by(heartbeat).tap(body);
     }
     if let Some(filter) = filter {
         body = filtered(body, filter);
@@ -212,16 +212,18 @@ fn received(
     heartbeat: Option<Arc<Heartbeat>>,
 ) -> (Body, Arc<AtomicBool>) {
     let gone = Arc::<AtomicBool>::default();
-    let pieces = stream::try_unfold((from, heartbeat, gone.clone()), |(mut from, heartbeat, gone)| async move {
-        let mut piece = BytesMut::with_capacity(BUFFER);
+    let from = (from, vec![0; BUFFER], heartbeat, gone.clone());
+    let pieces = stream::try_unfold(from, |(mut from, mut buffer, heartbeat, gone)| async move {
         let length = tokio::select! {
             biased;
-            length = from.read_buf(&mut piece) => length?,
+            length = from.read(&mut buffer) => length?,
             error = silence(heartbeat.as_deref()) => return Err(error),
         };
         gone.store(length == 0, Ordering::Relaxed);
         heartbeat.as_deref().into_iter().for_each(Heartbeat::heard);
-        Ok((length > 0).then(|| (Frame::data(piece.freeze()), (from, heartbeat, gone))))
+        // A copy, as what waits for its children may be small.
+        let piece = Bytes::copy_from_slice(&buffer[..length]);
+        Ok((length > 0).then(|| (Frame::data(piece), (from, buffer, heartbeat, gone))))
     });
     (StreamBody::new(pieces.map_err(|error| BoxError::from(error).into())).boxed_unsync(), gone)
 }

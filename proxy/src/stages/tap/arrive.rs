@@ -124,7 +124,7 @@ impl Arrivals {
     /// None of it is for the client any more. Returns whether that leaves it with whole events.
     pub(super) fn drop_all(&mut self) -> bool {
         let begins = self.held.front().is_none_or(|piece| piece.begins);
-        (self.held, self.size, self.batch) = (VecDeque::new(), 0, None);
+        (self.held, self.size, self.batch, self.end) = (VecDeque::new(), 0, None, None);
         begins
     }
 }

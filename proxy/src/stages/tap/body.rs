@@ -116,7 +116,7 @@ impl TappedBody {
             Some(Ok(frame)) => Some(Ok(frame.map_data(|piece| self.watched.take(piece)))),
             _ if self.watched.goes_on() => Some(Ok(Frame::data(Bytes::new()))),
             Some(Err(error)) => {
-                self.watched.broken_off();
+                self.watched.gone();
                 if !self.watched.at_border() {
                     self.ended = true;
                     return Some(Err(error));

@@ -1,6 +1,9 @@
 //! A watch as it passes: how far it has come, and when to end it.
 
-use std::task::{self, Context, Poll};
+use std::{
+    sync::Arc,
+    task::{self, Context, Poll},
+};
 
 use bytes::Bytes;
 use futures::{
@@ -17,6 +20,7 @@ use tracing::field::display;
 use http_body_util::BodyExt;
 
 use super::{
+    super::upgrade::heartbeat::Heartbeat,
     End, LIST_AGAIN,
     arrive::{Arrivals, Piece},
     body::TappedBody,
@@ -73,6 +77,8 @@ pub struct Watched {
     permit: BudgetPermit,
     /// For what comes while its client does not read.
     window: Option<WindowPermit>,
+    /// Knows whether the client has said its last, of a watch by WebSocket.
+    heartbeat: Option<Arc<Heartbeat>>,
 }
 
 /// A part of an event is not for the client any more.
@@ -142,6 +148,7 @@ impl Watched {
             arrives: false,
             permit: Budget::default().permit(),
             window: None,
+            heartbeat: None,
         }
     }
 
@@ -191,9 +198,16 @@ impl Watched {
         self.lasts.is_some() && !self.frames.is_opaque()
     }
 
-    /// Whether nothing that comes is for its client any more.
+    /// A watch by WebSocket: what its client ends is not broken off.
+    pub(in crate::stages) fn heard_by(mut self, heartbeat: Option<Arc<Heartbeat>>) -> Self {
+        self.heartbeat = heartbeat;
+        self
+    }
+
+    /// Whether nothing that comes is for its client any more. By WebSocket the end is.
     pub(super) fn is_silent(&self) -> bool {
-        self.lasts.as_ref().is_some_and(|it| it.is_over() && it.lets == Lets::Nothing) && self.at_border()
+        let is_silent = |lasts: &Lasts| lasts.is_over() && lasts.lets == Lets::Nothing;
+        self.heartbeat.is_none() && self.lasts.as_deref().is_some_and(is_silent) && self.at_border()
     }
 
     /// A watch that was asked for so, and draws on this.
@@ -215,6 +229,13 @@ impl Watched {
     /// The API server ended it in order.
     pub(super) fn ended(&self) {
         if self.is_in_time() {
+            self.gone();
+        }
+    }
+
+    /// The API server is gone, unless its client was before.
+    pub(super) fn gone(&self) {
+        if !self.heartbeat.as_ref().is_some_and(|it| it.is_last_said()) {
             self.broken_off();
         }
     }
@@ -387,6 +408,10 @@ impl Watched {
             if !arrivals.drop_all() {
                 return Poll::Ready(Held::Half);
             }
+            // Where it can't be asked for again it goes on, and says what leaves from here on.
+            if self.leave.is_none() && self.frames.at_border() {
+                return Poll::Ready(Held::Nothing);
+            }
             // The rest of an event whose beginning is dropped would be no event.
             self.frames = self.frames.anew();
             return Poll::Ready(if self.is_silent() { Held::Nothing } else { Held::Dropped });
@@ -427,6 +452,10 @@ impl Watched {
             Some(marker) => marker.pass(&piece),
             None => piece,
         };
+        if self.frames.is_closed() {
+            // Before its client answers to that.
+            self.ended();
+        }
         let kept = self.frames.kept() + self.marker.as_ref().map_or(0, |marker| marker.kept());
         if !self.permit.resize(kept) {
             let resource = self.resource().map(display);

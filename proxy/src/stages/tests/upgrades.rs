@@ -190,6 +190,29 @@ async fn where_the_api_server_closed_it_or_left_a_message_half_written_nothing_i
     }
 }
 
+/// Creates under an owner wait for what is broken off.
+#[tokio::test(start_paused = true)]
+async fn what_the_api_server_ends_is_broken_off_and_not_what_the_client_ends() {
+    // Masked by zeros.
+    let goodbye = [&[0x88, 0x82, 0, 0, 0, 0], &CLOSED[2..]].concat();
+    for by_client in [true, false] {
+        let lab = Lab::new(|_| ok());
+        let (mut client, mut server) = joined(&lab.shared).await;
+        if by_client {
+            pass(&mut client, &mut server, &goodbye).await;
+        }
+        pass(&mut server, &mut client, CLOSED).await;
+        if !by_client {
+            pass(&mut client, &mut server, &goodbye).await;
+        }
+        drop(server);
+        assert_eq!(rest(client).await, b"");
+        sleep(Duration::from_secs(2)).await;
+        let is_broken_off = lab.shared.views.interrupted(&things(), None, Instant::now()).await;
+        assert_eq!(is_broken_off, !by_client);
+    }
+}
+
 #[tokio::test]
 async fn the_end_of_the_proxy_ends_it() {
     type Ends = fn(&Shared);

@@ -22,7 +22,7 @@ const _: () = assert!(PAYLOAD_LENGTH as usize == PAYLOAD);
 
 /// What both directions of one connection know of its questions.
 #[derive(Debug)]
-pub(super) struct Heartbeat {
+pub(in crate::stages) struct Heartbeat {
     payload: [u8; PAYLOAD],
     question: watch::Sender<Question>,
 }
@@ -77,6 +77,11 @@ impl Heartbeat {
     /// The client has closed its side.
     pub(super) fn last_said(&self) {
         self.becomes(Question::Last);
+    }
+
+    /// Whether it has.
+    pub(in crate::stages) fn is_last_said(&self) -> bool {
+        *self.question.borrow() == Question::Last
     }
 
     fn becomes(&self, next: Question) {
