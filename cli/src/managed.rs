@@ -2,6 +2,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
+/// What takes a change off that Helm did not make.
+const HELM_UPGRADE: &str = "the next `helm upgrade`";
+
 /// A tool that manages a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Managed {
@@ -18,11 +21,11 @@ impl Managed {
         let mark = |key: &str| {
             [&metadata.labels, &metadata.annotations].into_iter().flatten().find_map(|marks| marks.get(key))
         };
-        let (reconcile, upgrade) = ("its next reconcile", "the next `helm upgrade`");
+        let reconcile = "its next reconcile";
         let managed = |by: String, then| Some(Self { by, then });
         if let Some(release) = mark("meta.helm.sh/release-name") {
             let namespace = mark("meta.helm.sh/release-namespace").map_or("", String::as_str);
-            return managed(format!("Helm release \"{release}\" (namespace {namespace})"), upgrade);
+            return managed(format!("Helm release \"{release}\" (namespace {namespace})"), HELM_UPGRADE);
         }
         if let Some(owner) = mark("olm.owner") {
             return managed(format!("OLM, as part of {owner}"), reconcile);
@@ -42,9 +45,15 @@ impl Managed {
         if let Some(owner) = metadata.owner_references.iter().flatten().find(writes) {
             return managed(format!("{} \"{}\"", owner.kind, owner.name), reconcile);
         }
-        mark("app.kubernetes.io/managed-by")
-            .filter(|by| *by == "Helm")
-            .and_then(|_| managed("Helm".to_owned(), upgrade))
+        None
+    }
+
+    /// The same, or what only hints at a tool: rendered by Helm, it may have been applied by another.
+    #[must_use]
+    pub fn hinted(metadata: &ObjectMeta) -> Option<Self> {
+        let by = metadata.labels.as_ref().and_then(|labels| labels.get("app.kubernetes.io/managed-by"));
+        let helm = || Self { by: "Helm".to_owned(), then: HELM_UPGRADE };
+        Self::of(metadata).or_else(|| by.filter(|by| *by == "Helm").map(|_| helm()))
     }
 
     /// What its user is told.
@@ -91,10 +100,6 @@ mod tests {
                 json!({"ownerReferences": [{"kind": "ClusterServiceVersion", "name": "kafka.v1"}]}),
                 "ClusterServiceVersion \"kafka.v1\": its next reconcile",
             ),
-            (
-                json!({"labels": {"app.kubernetes.io/managed-by": "Helm"}}),
-                "managed by Helm: the next `helm upgrade` undoes",
-            ),
         ] {
             let warning = managed(metadata).unwrap().warning();
             assert!(warning.contains(told) && warning.contains("--force"), "{warning}");
@@ -106,5 +111,13 @@ mod tests {
         ] {
             assert_eq!(managed(free), None);
         }
+    }
+
+    #[test]
+    fn what_helm_has_rendered_may_have_been_applied_by_another() {
+        let rendered: ObjectMeta =
+            serde_json::from_value(json!({"labels": {"app.kubernetes.io/managed-by": "Helm"}})).unwrap();
+        assert_eq!(Managed::of(&rendered), None);
+        assert_eq!(Managed::hinted(&rendered).unwrap().by, "Helm");
     }
 }

@@ -382,6 +382,14 @@ impl Drains {
         }
     }
 
+    /// The drain was refused. One that was shown meanwhile was carried out by an attempt before.
+    pub(crate) fn refused(&self, uid: &str) {
+        let mut register = self.0.lock();
+        if register.by_uid.get(uid).is_some_and(|drain| drain.asked != Asked::Yes) {
+            register.forget(uid);
+        }
+    }
+
     /// The object has a shard again, or is gone.
     pub(crate) fn forget(&self, uid: &str) {
         self.0.lock().forget(uid);

@@ -21,6 +21,7 @@ use ringside_ring::{
 };
 use ringside_runtime::clock::{sleep_until, told_or_at};
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 mod holding;
 
@@ -39,6 +40,8 @@ use ringside_runtime::explain::{code, explain};
 
 /// Writes at once in a namespace: many Leases change together when the sharder starts or the network was away.
 const PARALLEL_WRITES: usize = 8;
+/// The same in all of them.
+const ALL_WRITES: usize = 64;
 /// How soon a write that failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -78,8 +81,11 @@ impl WriteError {
 pub(crate) async fn keep_states(client: Client, leases: Leases, metrics: Metrics, notices: Notices) -> Infallible {
     let since = leases.clock.now();
     let mut attention = leases.attention.subscribe();
+    let places = Semaphore::new(ALL_WRITES);
     // A webhook may let the writes of one namespace hang, each for a minute. Those of others don't wait for them.
     let (mut busy, mut batches) = (BTreeSet::new(), FuturesUnordered::new());
+    // Of two shards of a name one is admitted: the next is decided on what the last write came to.
+    let mut told = BTreeSet::new();
     loop {
         attention.borrow_and_update();
         let now = leases.clock.now();
@@ -88,15 +94,23 @@ pub(crate) async fn keep_states(client: Client, leases: Leases, metrics: Metrics
             metrics.states(&book.members(now, since).unwrap_or_default());
             plan(&book, now, since)
         };
-        for (namespace, todos) in by_namespace(todos) {
-            if busy.insert(namespace.clone()) {
-                batches.push(carry_out(&client, &leases, &notices, namespace, todos));
+        for (namespace, mut todos) in by_namespace(todos) {
+            if busy.contains(&namespace) {
+                continue;
+            }
+            todos.retain(|todo| todo.action != Action::Tell || told.insert(todo.key.name.clone()));
+            if !todos.is_empty() {
+                busy.insert(namespace.clone());
+                batches.push(carry_out((&client, &places), &leases, &notices, namespace, todos));
             }
         }
         tokio::select! {
             // Its sender lives in `leases`.
             () = told_or_at(&mut attention, &*leases.clock, next) => {}
-            Some(namespace) = batches.next() => drop(busy.remove(&namespace)),
+            Some((namespace, names)) = batches.next() => {
+                busy.remove(&namespace);
+                told.retain(|name| !names.contains(name));
+            }
         }
     }
 }
@@ -109,9 +123,20 @@ fn by_namespace(todos: Vec<Todo>) -> BTreeMap<String, Vec<Todo>> {
     namespaces
 }
 
-/// Carries out what is to be done in a namespace, which it returns once the next may begin there.
-async fn carry_out(client: &Client, leases: &Leases, notices: &Notices, namespace: String, todos: Vec<Todo>) -> String {
+/// Carries out what is to be done in a namespace. Returns that, and the names of shards that were told something, once the next may
+/// begin there.
+async fn carry_out(
+    (client, places): (&Client, &Semaphore),
+    leases: &Leases,
+    notices: &Notices,
+    namespace: String,
+    todos: Vec<Todo>,
+) -> (String, BTreeSet<String>) {
+    let tells = todos.iter().filter(|todo| todo.action == Action::Tell);
+    let names = tells.map(|todo| todo.key.name.clone()).collect();
     let outcomes = stream::iter(todos).map(|todo| async move {
+        // Closed never.
+        let _place = places.acquire().await;
         let outcome = act((client, notices), leases, &todo).await;
         if let Err(error) = &outcome {
             let (namespace, lease, action) = (&todo.key.namespace, &todo.key.name, &todo.action);
@@ -128,7 +153,7 @@ async fn carry_out(client: &Client, leases: &Leases, notices: &Notices, namespac
         // Whatever is seen meanwhile: that may bring about the same conflict.
         sleep_until(&*leases.clock, leases.clock.now() + RETRY).await;
     }
-    namespace
+    (namespace, names)
 }
 
 /// Does it, and tells of it on the Lease; returns whether the Lease was as it was known.

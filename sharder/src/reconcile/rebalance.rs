@@ -210,7 +210,7 @@ pub(super) async fn ask_for(
         Err(error) => {
             // One that may be carried out has its deadline.
             if is_refused(&error) || is_certainly_refused(&error) {
-                drains.forget(&uid);
+                drains.refused(&uid);
             }
             Err(error)
         }

@@ -52,7 +52,7 @@ pub(super) fn belongs_to_a_program(subject: &Subject) -> Seen {
     if of_pods.keys().chain(subject.deployment.labels().keys()).any(|key| key.starts_with("ringside.dev/inject")) {
         return Seen::Not("its pods are injected by the webhook".to_owned());
     }
-    if let Some(managed) = Managed::of(&subject.deployment.metadata) {
+    if let Some(managed) = Managed::hinted(&subject.deployment.metadata) {
         return Seen::Met(managed.by);
     }
     if subject.live { Seen::Not("no program owns its Deployment".to_owned()) } else { Seen::Unknown }

@@ -323,31 +323,58 @@ async fn conflicts_without_an_end_are_a_second_apart() {
 }
 
 /// The watch of this replica has not shown the older Lease yet.
+/// The Lease of `a` in a namespace, of this instance.
+fn instance(namespace: &str, uid: &str, created: &str) -> serde_json::Value {
+    let mut lease = labelled(lease("a", "a", 0, 1), "ready");
+    lease.metadata.namespace = Some(namespace.to_owned());
+    lease.metadata.uid = Some(format!("uid-{namespace}"));
+    lease.metadata.annotations = Some([("ringside.dev/instance".to_owned(), uid.to_owned())].into());
+    let mut lease = serde_json::to_value(lease).unwrap();
+    lease["metadata"]["creationTimestamp"] = created.into();
+    lease
+}
+
+/// Where it is.
+fn path_of_a(namespace: &str) -> String {
+    format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/a")
+}
+
+/// Which instance a Lease says is admitted.
+fn admitted(world: &World, namespace: &str) -> serde_json::Value {
+    world.api.get(&path_of_a(namespace)).unwrap()["metadata"]["annotations"]["ringside.dev/admitted"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_instances_of_one_second_one_alone_is_admitted_however_slow_a_write_is() {
+    let second = "2024-01-01T00:00:09Z";
+    let first = serde_json::from_value(instance("default", "u2", second)).unwrap();
+    let world = world_with(first, 0).await;
+    world.api.slow(Method::PATCH, &path_of_a("default"), Duration::from_secs(3));
+    world.pass(1).await;
+    // Of the same age, and before the other one by its uid.
+    let other = instance("another", "u1", second);
+    world.api.put(&path_of_a("another"), other.clone());
+    world.leases.see(serde_json::from_value(other).unwrap());
+    for _ in 0..8 {
+        world.pass(1).await;
+        let both = [admitted(&world, "default"), admitted(&world, "another")];
+        assert!(both != ["u2", "u1"], "both are admitted");
+    }
+    assert_eq!(admitted(&world, "default"), admitted(&world, "another"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn instance_is_admitted_by_all_leases_of_its_name_as_they_are() {
-    let instance = |namespace: &str, uid: &str, created: &str| {
-        let mut lease = labelled(lease("a", "a", 0, 1), "ready");
-        lease.metadata.namespace = Some(namespace.to_owned());
-        lease.metadata.uid = Some(format!("uid-{namespace}"));
-        lease.metadata.annotations = Some([("ringside.dev/instance".to_owned(), uid.to_owned())].into());
-        let mut lease = serde_json::to_value(lease).unwrap();
-        lease["metadata"]["creationTimestamp"] = created.into();
-        lease
-    };
-    let of = |namespace: &str| format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/a");
     for is_older in [false, true] {
         let younger = serde_json::from_value(instance("default", "u2", "2024-01-01T00:00:09Z")).unwrap();
         let world = world_with(younger, 0).await;
         if is_older {
-            world.api.put(&of("earlier"), instance("earlier", "u1", "2024-01-01T00:00:01Z"));
+            world.api.put(&path_of_a("earlier"), instance("earlier", "u1", "2024-01-01T00:00:01Z"));
         }
         world.pass(3).await;
-        let admitted = |namespace: &str| {
-            world.api.get(&of(namespace)).unwrap()["metadata"]["annotations"]["ringside.dev/admitted"].clone()
-        };
-        assert_eq!(admitted("default"), if is_older { "u1" } else { "u2" });
+        assert_eq!(admitted(&world, "default"), if is_older { "u1" } else { "u2" });
         if is_older {
-            assert_eq!(admitted("earlier"), "u1");
+            assert_eq!(admitted(&world, "earlier"), "u1");
         }
     }
 }
