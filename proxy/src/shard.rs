@@ -158,7 +158,7 @@ mod tests {
     };
 
     impl Parts {
-        /// Those of a proxy that has just begun, with these arguments.
+        /// Builds the parts of a proxy that has just started, with these arguments.
         pub(crate) fn of(arguments: &[&str], clock: SharedClock) -> Self {
             let (config, health) = (Config::of(arguments), Health::new());
             let folder = || Handout::to("/dev/null".into());

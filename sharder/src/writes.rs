@@ -165,7 +165,7 @@ impl Writes {
         let (waiting, dropped) = oneshot::channel::<()>();
         let bounded = async move {
             let mut write = std::pin::pin!(write);
-            let mut patience = std::pin::pin!(async {
+            let mut unawaited = std::pin::pin!(async {
                 // Only its end counts.
                 dropped.await.ok();
                 sleep(UNAWAITED_TIMEOUT).await;
@@ -177,7 +177,7 @@ impl Writes {
                         return Some(outcome);
                     }
                     () = permit.until_slow() => {}
-                    () = &mut patience => return None,
+                    () = &mut unawaited => return None,
                 }
             }
         };

@@ -10,13 +10,13 @@ use super::{OwnRequests, context::AdmittedRequest, narrow::with_query};
 use crate::{
     body::{Body, empty},
     budget::Budget,
-    request::{Query, RequestInfo},
+    request::{Query, RequestInfo, Resource},
     status::Refusal,
     views::Scope,
 };
 
-const METADATA: HeaderValue =
-    HeaderValue::from_static("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json");
+/// Accepts a list of metadata, or of whole objects from API servers that know no such list.
+pub(super) const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
 /// How lists are asked for as the client of a watch.
 #[derive(Clone)]
@@ -76,20 +76,25 @@ pub(super) fn of_question(of_client: &HeaderMap) -> HeaderMap {
     for about_body in [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::CONTENT_ENCODING, header::EXPECT] {
         headers.remove(about_body);
     }
-    headers.insert(header::ACCEPT, METADATA);
+    headers.insert(header::ACCEPT, HeaderValue::from_static(METADATA));
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers
 }
 
 /// What a list selects that shows what a watch does, which is narrowed to the shard.
 pub(super) fn selected(info: &RequestInfo, narrowed: &Query) -> Option<Query> {
-    let named = info.resource.name.as_ref().map(|name| format!("metadata.name={name}"));
     let mut query = Query::default();
     query.set("labelSelector", narrowed.first("labelSelector")?);
-    if let Some(fields) = named.as_deref().or_else(|| narrowed.first("fieldSelector")) {
-        query.set("fieldSelector", fields);
+    if let Some(fields) = fields_of(&info.resource, narrowed) {
+        query.set("fieldSelector", &fields);
     }
     Some(query)
+}
+
+/// The fields that a list or watch selects by: the name in its path, or else what its query says.
+pub(super) fn fields_of(resource: &Resource, query: &Query) -> Option<String> {
+    let named = resource.name.as_ref().map(|name| format!("metadata.name={name}"));
+    named.or_else(|| query.first("fieldSelector").map(str::to_owned))
 }
 
 /// What a watch is asked for by that goes on from there.

@@ -72,7 +72,7 @@ pub(super) fn narrow(
     *request.uri_mut() = with_query(request.uri(), &narrowed)?;
     metrics.narrowed();
     if verb == Verb::Watch {
-        // Since v1.37 API servers compress a watch with initial events for whoever accepts that.
+        // Since v1.37 API servers compress a watch with initial events for clients that accept that.
         request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         request.headers_mut().remove(header::SEC_WEBSOCKET_EXTENSIONS);
     }

@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use super::{
     OwnRequests,
-    as_client::{collection, list_as_client},
+    as_client::{collection, fields_of, list_as_client},
     context::AdmittedRequest,
     list::ListMeta,
     narrow::start_of_watch,
@@ -88,18 +88,14 @@ impl Resuming {
             }
             Ok(version)
         };
-        match floor.or_ask(version).await.map_err(|_| Unknown::Refusal(Refusal::FloorUnknown(resource)))? {
-            Ok(floor) => Ok(from.is_some_and(|from| from < *floor)),
-            Err(unknown) => Err(unknown),
-        }
+        let floor = floor.or_ask(version).await.map_err(|_| Unknown::Refusal(Refusal::FloorUnknown(resource)))??;
+        Ok(from.is_some_and(|from| from < *floor))
     }
 }
 
 /// One object of what the client may list: permissions can be for one namespace, or for one name.
 fn question(resource: &Resource, query: &Query) -> Option<Uri> {
-    let named = resource.name.as_ref().map(|name| format!("metadata.name={name}"));
-    let fields = named.as_deref().or_else(|| query.first("fieldSelector")).unwrap_or_default();
-    let query = Query::default().with("fieldSelector", fields);
+    let query = Query::default().with("fieldSelector", &fields_of(resource, query).unwrap_or_default());
     let path = collection(&resource.kind, &resource.version, resource.namespace.as_deref());
     format!("{path}?{query}&limit=1").parse().ok()
 }

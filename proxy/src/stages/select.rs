@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{fence::Fence, metrics::Metrics, views::Views};
 
-/// See the module.
+/// Narrows, compares and raises what selects objects of the ring.
 #[derive(Clone)]
 pub struct Select<S> {
     next: S,

@@ -6,7 +6,7 @@
 //! ring, with an event that makes the client list again where the format has a place for it, and ends all
 //! watches when the proxy ends. Without the Lease a watch of the objects that the ring shards says no more than what leaves
 //! (`leave`), and any other says nothing; all end in order when the Lease is held again (`lasts`). Cuts a list when its resource joins or leaves the ring. A watch by WebSocket is
-//! handed to whoever joins its connections (`upgrade`), who does the same. All that becomes another protocol is. No watch of the ring's resources goes on that can't be
+//! handed to `upgrade`, which joins its connections and does the same. All that becomes another protocol is. No watch of the ring's resources goes on that can't be
 //! understood: one that is answered so is refused, one that becomes so ends. One whose client does not read ends with its
 //! connection, when drains have waited for it for long ([`crate::handover`]).
 //!
@@ -46,7 +46,7 @@ use super::{
     upgrade::{ClientSide, Upgrades},
 };
 use crate::{
-    body::{Body, BoxError, observed, until},
+    body::{Body, observed, until},
     budget::{Budget, WindowPermit},
     config::DeletionTimestamps,
     connection,
@@ -146,7 +146,6 @@ impl<S: Next> Tap<S> {
             leave: view.and_then(|view| Leave::of(&asked, view.scope(), self.own.clone())),
             arrivals: view.and_then(|view| Arrivals::of(context, view.scope(), &self.state.metrics)),
             end: if context.is_stale { ready(End::RingChanged).boxed() } else { self.end_of_watch(context, view) },
-            over: context.admitted.over().boxed(),
             budget,
             window,
         };
@@ -231,8 +230,6 @@ struct Tapping {
     arrivals: Option<Arrivals>,
     /// Ready when it has to end.
     end: BoxFuture<'static, End>,
-    /// Ready when what it was admitted by is over.
-    over: BoxFuture<'static, BoxError>,
     budget: Budget,
     /// Counted as long as the answer is there.
     window: WindowPermit,
@@ -276,6 +273,7 @@ impl Tapping {
         if view.is_some() && frames.is_opaque() {
             return Err(Refusal::OpaqueWatch);
         }
+        let admitted = self.lasts.admitted.clone();
         let mut watched =
             Watched::new(frames, view, self.bookmarks, self.end).lasting(self.lasts, &self.budget, self.window);
         if self.marks {
@@ -294,7 +292,7 @@ impl Tapping {
         }
         let in_order = watched.ends_in_order();
         let tapped = response.map(|body| watched.tap(body));
-        Ok(if in_order { tapped } else { tapped.map(|body| until(body, self.over)) })
+        Ok(if in_order { tapped } else { tapped.map(|body| until(body, admitted.over())) })
     }
 }
 

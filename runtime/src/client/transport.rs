@@ -82,7 +82,7 @@ impl From<BoxError> for BodyError {
 /// A request's body, whatever it is made of. The default has no bytes.
 pub type Body = UnsyncBoxBody<Bytes, BodyError>;
 
-/// See the module; clones share the connections.
+/// Sends requests by kept connections, which clones share.
 #[derive(Clone)]
 pub struct Transport {
     server: ApiServer,

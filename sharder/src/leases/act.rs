@@ -83,9 +83,10 @@ pub(crate) async fn keep_states(client: Client, leases: Leases, metrics: Metrics
     let mut attention = leases.attention.subscribe();
     let places = Semaphore::new(ALL_WRITES);
     // A webhook may let the writes of one namespace hang, each for a minute. Those of others don't wait for them.
-    let (mut busy, mut batches) = (BTreeSet::new(), FuturesUnordered::new());
-    // Of two shards of a name one is admitted: the next is decided on what the last write came to.
-    let mut told = BTreeSet::new();
+    let mut batches = FuturesUnordered::new();
+    // The namespaces with a batch, and the shards that are told something in it. Of two shards of a name one is admitted: the next
+    // is decided on what the last write came to.
+    let mut busy: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     loop {
         attention.borrow_and_update();
         let now = leases.clock.now();
@@ -95,22 +96,21 @@ pub(crate) async fn keep_states(client: Client, leases: Leases, metrics: Metrics
             plan(&book, now, since)
         };
         for (namespace, mut todos) in by_namespace(todos) {
-            if busy.contains(&namespace) {
+            if busy.contains_key(&namespace) {
                 continue;
             }
-            todos.retain(|todo| todo.action != Action::Tell || told.insert(todo.key.name.clone()));
+            let tells = |todo: &Todo| todo.action == Action::Tell;
+            todos.retain(|todo| !tells(todo) || !busy.values().any(|told| told.contains(&todo.key.name)));
             if !todos.is_empty() {
-                busy.insert(namespace.clone());
+                let told = todos.iter().filter(|todo| tells(todo)).map(|todo| todo.key.name.clone()).collect();
+                busy.insert(namespace.clone(), told);
                 batches.push(carry_out((&client, &places), &leases, &notices, namespace, todos));
             }
         }
         tokio::select! {
             // Its sender lives in `leases`.
             () = told_or_at(&mut attention, &*leases.clock, next) => {}
-            Some((namespace, names)) = batches.next() => {
-                busy.remove(&namespace);
-                told.retain(|name| !names.contains(name));
-            }
+            Some(namespace) = batches.next() => drop(busy.remove(&namespace)),
         }
     }
 }
@@ -123,17 +123,14 @@ fn by_namespace(todos: Vec<Todo>) -> BTreeMap<String, Vec<Todo>> {
     namespaces
 }
 
-/// Carries out what is to be done in a namespace. Returns that, and the names of shards that were told something, once the next may
-/// begin there.
+/// Carries out the actions in a namespace. Returns the namespace once the next may begin there.
 async fn carry_out(
     (client, places): (&Client, &Semaphore),
     leases: &Leases,
     notices: &Notices,
     namespace: String,
     todos: Vec<Todo>,
-) -> (String, BTreeSet<String>) {
-    let tells = todos.iter().filter(|todo| todo.action == Action::Tell);
-    let names = tells.map(|todo| todo.key.name.clone()).collect();
+) -> String {
     let outcomes = stream::iter(todos).map(|todo| async move {
         // Closed never.
         let _place = places.acquire().await;
@@ -153,7 +150,7 @@ async fn carry_out(
         // Whatever is seen meanwhile: that may bring about the same conflict.
         sleep_until(&*leases.clock, leases.clock.now() + RETRY).await;
     }
-    (namespace, names)
+    namespace
 }
 
 /// Does it, and tells of it on the Lease; returns whether the Lease was as it was known.

@@ -77,7 +77,7 @@ impl Counting<'_> {
             }
             // What it follows is gone, or may be served later.
             (Role::Waiting, Selected::Yes) | (Role::Lone { certain: false }, _) => {}
-            // It is not let go of by itself: it follows its owner out of the ring, or follows nobody of it.
+            // Nothing of the ring keeps it: it leaves with its owner, or has none in the ring.
             _ => forecast.leaver(resource, now, &released(now)),
         }
     }
