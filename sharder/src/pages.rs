@@ -55,7 +55,9 @@ pub(crate) async fn next_page<K: kube::Resource + Clone + Debug + DeserializeOwn
 ) -> Result<ObjectList<K>, kube::Error> {
     let bytes = loop {
         parameters.limit = Some(size.0);
-        let request = Request::new(api.resource_url()).list(parameters).map_err(kube::Error::BuildRequest)?;
+        let request = Request::new(api.resource_url());
+        let request = if K::metadata_api() { request.list_metadata(parameters) } else { request.list(parameters) };
+        let request = request.map_err(kube::Error::BuildRequest)?;
         let mut body = pin!(api.clone().into_client().request_stream(request).await?);
         let mut bytes = Vec::new();
         (&mut body).take(MAX_BYTES).read_to_end(&mut bytes).await.map_err(kube::Error::ReadEvents)?;

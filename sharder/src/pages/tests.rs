@@ -3,7 +3,7 @@
 use std::{convert::Infallible, sync::Arc};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, header::ACCEPT};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -46,6 +46,8 @@ fn server(weights: Vec<usize>) -> (Client, Pages) {
     let pages = Pages::default();
     let asked = Arc::clone(&pages);
     let service = tower::service_fn(move |request: Request<Body>| {
+        let accepts = request.headers()[ACCEPT].to_str().unwrap();
+        assert!(accepts.contains("as=PartialObjectMetadataList"), "the whole objects would be read: {accepts}");
         let query = request.uri().query().unwrap().to_owned();
         let number = |key: &str| {
             let value = query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='));
