@@ -142,10 +142,7 @@ where
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
         let Some(end) = &mut self.end else { return Poll::Ready(None) };
         if let Poll::Ready(error) = end.as_mut().poll(context) {
             self.end = None;

@@ -60,12 +60,9 @@ mod tests {
     use tower::ServiceExt as _;
 
     use super::*;
-    use crate::{
-        handover::drained,
-        views::{
-            Kind,
-            fixtures::{scope, watch},
-        },
+    use crate::views::{
+        Kind,
+        fixtures::{leaving, scope, watch},
     };
 
     #[tokio::test(start_paused = true)]
@@ -77,7 +74,7 @@ mod tests {
         let things = || GroupResource { group: String::new(), resource: "things".into() };
         let _watch = watch(views, things(), Some(7));
         let _list = views.open(scope(things(), None), Kind::List).unwrap();
-        let _drain = drains.begin(Arc::new(drained()), Instant::now());
+        let _drain = drains.begin(leaving(things(), Some("default"), 1), Instant::now());
         tokio::time::advance(Duration::from_secs(3)).await;
 
         let asked = route(parts).oneshot(Request::get(PATH).body(Body::empty()).unwrap()).await.unwrap();

@@ -14,8 +14,10 @@ use parking_lot::Mutex;
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 use tokio::time::Instant;
 
+use crate::views::Drained;
+
 mod adopted;
-mod moved;
+mod bounded;
 mod moves;
 mod territory;
 #[cfg(test)]
@@ -23,7 +25,7 @@ mod tests;
 mod writes;
 
 use adopted::Adopted;
-use moved::Moved;
+use bounded::Bounded;
 pub use moves::Guard;
 use moves::Moves;
 pub use territory::Era;
@@ -34,19 +36,6 @@ use writes::{OUTLIVES, Writes};
 /// An object's uid. Shared: it stands in several indexes.
 pub type Uid = Arc<str>;
 
-/// An object that this shard lets go, or has let go.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Moving {
-    /// Its resource.
-    pub resource: GroupResource,
-    /// Its namespace, if the resource has them.
-    pub namespace: Option<String>,
-    /// Its name.
-    pub name: String,
-    /// Its uid: one deleted and made again under the same name is another object.
-    pub uid: Uid,
-}
-
 /// The fence of this shard. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Fence(Arc<Mutex<Registry>>);
@@ -55,7 +44,9 @@ pub struct Fence(Arc<Mutex<Registry>>);
 struct Registry {
     writes: Writes,
     moves: Moves,
-    moved: Moved,
+    /// The objects that were released. What concerns one that is not remembered is compared with its live labels. Those say
+    /// nothing of one that was released a moment ago and is without owner yet ([`Fence::has_forgotten`]).
+    moved: Bounded<Left>,
     territory: Territory,
     adopted: Adopted,
     floors: HashMap<GroupResource, ResourceVersion>,
@@ -63,6 +54,17 @@ struct Registry {
     listed: HashMap<GroupResource, u64>,
     /// Until when something may be nobody's that was let go of and is not remembered.
     forgotten_until: Option<Instant>,
+}
+
+/// How many released objects are remembered. The views remember most of them as well; to forget one costs a question when its
+/// former owner writes.
+const MAX_MOVED: usize = 4096;
+
+/// An object that was released.
+#[derive(Debug)]
+struct Left {
+    object: Arc<Drained>,
+    when: Instant,
 }
 
 /// When something was asked: what was let go after that is not to be believed any more.
@@ -132,22 +134,21 @@ impl Fence {
 
     /// A drain is under way, as is seen in the term with this number. Where it began within that, as it was not
     /// [`Fence::listed`], requests about the object still pass, and are counted; else the controller was not shown the object
-    /// since, and nobody may wait for an acknowledgement. `version` is a resourceVersion at which it was seen drained; `grace`
-    /// is how long nothing may be sent about it before it is let go.
+    /// since, and nobody may wait for an acknowledgement. `grace` is how long nothing may be sent about it before it is released.
     #[must_use]
-    pub fn drained(&self, object: Moving, version: &ResourceVersion, grace: Duration, term: u64) -> Guard {
+    pub fn drained(&self, object: Arc<Drained>, grace: Duration, term: u64) -> Guard {
         let mut registry = self.0.lock();
-        let floor = registry.floors.entry(object.resource.clone()).or_insert_with(|| version.clone());
-        if *floor < *version {
-            *floor = version.clone();
+        let floor = registry.floors.entry(object.resource.clone()).or_insert_with(|| object.version.clone());
+        if *floor < object.version {
+            *floor = object.version.clone();
         }
         // What was let go before and came back stays closed until its labels were seen: so does what is drained by one
         // and the same move as before, whose acknowledgement may still be on its way.
         registry.territory.forget(&object.uid);
-        let is_open = registry.moved.by_uid(&object.uid).is_none();
+        let is_open = registry.moved.get(&object.uid).is_none();
         let began = Some(term).filter(|term| is_open && registry.is_listed(&object.resource, *term));
-        let notify = registry.moves.begin(object.clone(), version.clone(), (grace, began), Instant::now());
-        Guard::new(self.clone(), object, version.clone(), notify)
+        let notify = registry.moves.begin(object.clone(), (grace, began), Instant::now());
+        Guard::new(self.clone(), object, notify)
     }
 
     /// The controller has ended, and sends nothing any more: the grace of every drain counts from the last of its writes, or
@@ -191,7 +192,7 @@ impl Fence {
     /// Whether one of these objects is to be let go, or was.
     pub fn is_leaving(&self, uids: &[Uid]) -> bool {
         let registry = self.0.lock();
-        uids.iter().any(|uid| registry.moves.contains(uid) || registry.moved.by_uid(uid).is_some())
+        uids.iter().any(|uid| registry.moves.contains(uid) || registry.moved.get(uid).is_some())
     }
 
     /// All is known of a resource that was drained when the term with that number had begun: what is seen from here on
@@ -217,7 +218,7 @@ impl Fence {
 
     /// Whether this object was let go.
     pub fn has_moved(&self, uid: &str) -> bool {
-        self.0.lock().moved.by_uid(uid).is_some()
+        self.0.lock().moved.get(uid).is_some()
     }
 
     /// Whether something may have been let go of that has no next owner yet, and is not remembered: by the proxy before, or
@@ -249,7 +250,7 @@ impl Fence {
         registry.moved.forget(uid);
         registry.moved.release_name(target);
         if !registry.adopted.contains(target, Instant::now()) {
-            registry.territory.learn(era, target, uid.clone(), owner);
+            registry.territory.learn(era, target, uid, owner);
         }
     }
 
@@ -291,9 +292,13 @@ const LONGEST_CHAIN: usize = 8;
 
 impl Registry {
     /// An object is let go. One that has to be forgotten for it may be nobody's still, if that was let go lately.
-    fn remember(&mut self, object: Moving, version: ResourceVersion) {
-        let forgotten = self.moved.remember(object, version, Instant::now());
-        self.forgotten_until = self.forgotten_until.max(forgotten.map(|let_go| let_go + OUTLIVES));
+    fn remember(&mut self, object: Arc<Drained>) {
+        let (name, uid) = (Target::of(&object), object.uid.clone());
+        // Twice as a rule: when the fence closes, and when its drain has ended.
+        self.moved.insert(&name, uid, Left { object, when: Instant::now() });
+        while let Some(forgotten) = self.moved.evict(MAX_MOVED) {
+            self.forgotten_until = self.forgotten_until.max(Some(forgotten.when + OUTLIVES));
+        }
     }
 
     fn is_listed(&self, resource: &GroupResource, term: u64) -> bool {
@@ -301,14 +306,15 @@ impl Registry {
     }
 
     fn is_from_before(&self, uid: &str, version: Option<&ResourceVersion>, asked: Asked) -> bool {
-        let mut drained = self.moves.drained(uid).into_iter().chain(self.moved.left_since(uid, asked.0));
+        let left = self.moved.get_since(uid, asked.0).map(|left| &left.object.version);
+        let mut drained = self.moves.drained(uid).into_iter().chain(left);
         drained.any(|drained| version.is_none_or(|version| version <= drained))
     }
 
     fn standing(&self, era: &Era, uid: &Uid) -> Standing {
         let (mut chain, mut uid) = (Vec::new(), uid);
         while chain.len() < LONGEST_CHAIN {
-            if self.moved.by_uid(uid).is_some() {
+            if self.moved.get(uid).is_some() {
                 return Standing::Moved;
             }
             chain.push(uid.clone());

@@ -35,8 +35,6 @@ mod tell;
 #[cfg(test)]
 mod tests;
 
-#[cfg(test)]
-pub(crate) use drain::drained;
 pub use drains::Drains;
 use followed::Followed;
 use tell::Teller;

@@ -311,7 +311,8 @@ impl Follower {
     }
 }
 
-fn code(error: &watcher::Error) -> Option<u16> {
+/// The HTTP status by which a watch failed.
+pub(crate) fn code(error: &watcher::Error) -> Option<u16> {
     use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
     match error {
         WatchError(status) => Some(status.code),

@@ -41,7 +41,7 @@ mod tests;
 
 pub use catch_up::{CacheProbe, Watching};
 use registry::{OfResource, Open, Registry, State, Waiting};
-pub use scope::{Fields, Leaving, Scope};
+pub use scope::{Drained, Fields, Scope};
 
 /// How long a watch that ended holds what it has not seen go, unless it is continued: clients try again within a second or two.
 const WATCHES_AGAIN: Duration = Duration::from_secs(30);
@@ -107,7 +107,7 @@ pub enum Kind {
 #[derive(Clone, Debug)]
 pub struct Missed {
     /// The objects.
-    pub objects: Vec<Arc<Leaving>>,
+    pub objects: Vec<Arc<Drained>>,
     /// Where the watch goes on from.
     pub from: Option<ResourceVersion>,
 }
@@ -162,12 +162,12 @@ impl Views {
     }
 
     /// How many views could still show the object, or have yet to take it back.
-    pub fn behind(&self, object: &Leaving) -> usize {
+    pub fn behind(&self, object: &Drained) -> usize {
         self.of(&object.resource, |of| of.holding(object).count())
     }
 
     /// Those among them that are open.
-    pub fn open_behind(&self, object: &Leaving) -> Vec<Holding> {
+    pub fn open_behind(&self, object: &Drained) -> Vec<Holding> {
         self.of(&object.resource, |of| {
             let holding = of.holding(object).filter(|(_, open)| open.ends.is_none());
             let holding = holding.map(|(id, open)| Holding {
@@ -226,7 +226,7 @@ impl Views {
 
     /// The object was drained: a watch that begins behind that may have missed it, also before it is let go. So may one
     /// have that began before this was known.
-    pub fn leaves(&self, object: &Arc<Leaving>) {
+    pub fn leaves(&self, object: &Arc<Drained>) {
         self.of(&object.resource, |of| {
             of.leaving.retain(|it| it.uid != object.uid);
             of.leaving.push_back(object.clone());
@@ -239,7 +239,7 @@ impl Views {
     }
 
     /// The object is let go from now on: no page of a list from before shows it any more.
-    pub fn gone(&self, object: &Leaving) {
+    pub fn gone(&self, object: &Drained) {
         self.of(&object.resource, |of| {
             if of.gone.as_ref().is_none_or(|gone| *gone < object.version) {
                 of.gone = Some(object.version.clone());
@@ -293,7 +293,7 @@ impl Views {
     }
 
     /// Returns once no view holds the object.
-    pub async fn past(&self, object: &Arc<Leaving>) {
+    pub async fn past(&self, object: &Arc<Drained>) {
         loop {
             let (ticket, woken, over) = {
                 let mut registry = self.0.lock();

@@ -50,8 +50,7 @@ pub(super) fn encode(object: &Object, encoding: Encoding) -> Bytes {
     let (api_version, kind) = object.kind().type_meta();
     match (encoding, object) {
         // A lock is made of strings, numbers and maps with string keys: nothing that JSON can't hold.
-        (Encoding::Json, Object::Lease(lease)) => serde_json::to_vec(lease).unwrap_or_default().into(),
-        (Encoding::Json, Object::ConfigMap(map)) => serde_json::to_vec(map).unwrap_or_default().into(),
+        (Encoding::Json, object) => serde_json::to_vec(object).unwrap_or_default().into(),
         (Encoding::Protobuf, Object::Lease(lease)) => wire::wrap(api_version, kind, &LeaseMessage::from(lease)),
         (Encoding::Protobuf, Object::ConfigMap(map)) => wire::wrap(api_version, kind, &ConfigMapMessage::from(map)),
     }
@@ -72,7 +71,7 @@ pub(super) fn encode_list(kind: Kind, object: Option<&Object>, version: u64, enc
     let (of, resource_version) = (format!("{of}List"), version.to_string());
     match encoding {
         Encoding::Json => {
-            let items: Vec<_> = object.into_iter().filter_map(|object| object.json().ok()).collect();
+            let items: Vec<_> = object.into_iter().collect();
             let metadata = json!({"resourceVersion": resource_version});
             json!({"kind": of, "apiVersion": api_version, "metadata": metadata, "items": items}).to_string().into()
         }

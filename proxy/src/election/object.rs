@@ -96,7 +96,8 @@ impl Kind {
 }
 
 /// An object of one of these kinds.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 pub(super) enum Object {
     Lease(Lease),
     ConfigMap(ConfigMap),
@@ -139,17 +140,9 @@ impl Object {
         }
     }
 
-    /// The object in JSON.
-    pub(super) fn json(&self) -> serde_json::Result<Value> {
-        match self {
-            Self::Lease(lease) => serde_json::to_value(lease),
-            Self::ConfigMap(map) => serde_json::to_value(map),
-        }
-    }
-
     /// The length of its text, about what it takes in memory.
     pub(super) fn bytes(&self) -> usize {
-        self.json().map_or(0, |json| json.to_string().len())
+        serde_json::to_string(self).map_or(0, |text| text.len())
     }
 
     /// Who leads, by the record in it.

@@ -74,7 +74,7 @@ pub(super) fn applied(name: &LockName, body: &[u8]) -> Result<Object, LockRefusa
 
 /// The lock as a patch makes it.
 pub(super) fn apply(base: &Object, headers: &HeaderMap, body: &[u8]) -> Result<Object, LockRefusal> {
-    let mut object = base.json().map_err(bad)?;
+    let mut object = serde_json::to_value(base).map_err(bad)?;
     match media_type(headers) {
         // A lock has no lists that a strategic merge would treat otherwise, and an apply of the whole record
         // (as JSON, which is YAML) changes what a merge changes.

@@ -63,7 +63,7 @@ pub(super) fn record(kind: Kind, name: &str, holder: &str) -> Object {
 
 /// What an object holds besides its metadata, and the annotations.
 fn content(object: &Object) -> serde_json::Value {
-    let mut content = object.json().unwrap();
+    let mut content = serde_json::to_value(object).unwrap();
     let metadata = content.as_object_mut().unwrap().remove("metadata").unwrap();
     content["annotations"] = metadata["annotations"].clone();
     content
@@ -435,7 +435,7 @@ fn an_apply_makes_a_lock_that_is_free_for_the_controller() {
             let mut object = record(kind, "lock", holder);
             // Clients leave it to the path.
             object.metadata_mut().namespace = None;
-            Bytes::from(object.json().unwrap().to_string())
+            Bytes::from(serde_json::to_string(&object).unwrap())
         };
         let merge = server.raw(&Asked::Patch(name.clone()), "application/merge-patch+json", JSON, &apply("me"));
         assert_eq!(merge.unwrap(), Err(LockRefusal::NotFound(name.clone())));

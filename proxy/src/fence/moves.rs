@@ -9,9 +9,10 @@ use tokio::{
 };
 
 use super::{
-    Era, Fence, Moving, Registry, Uid,
+    Era, Fence, Registry, Uid,
     writes::{About, Target, Traffic},
 };
+use crate::views::Drained;
 
 #[derive(Debug, Default)]
 pub(super) struct Moves {
@@ -25,9 +26,7 @@ pub(super) struct Moves {
 
 #[derive(Debug)]
 struct Move {
-    object: Moving,
-    /// Of which version it was seen drained.
-    version: ResourceVersion,
+    object: Arc<Drained>,
     grace: Duration,
     /// In which term it began, if that was seen, by its number: the object was the shard's until then.
     began: Option<u64>,
@@ -40,20 +39,19 @@ struct Move {
 impl Moves {
     pub(super) fn begin(
         &mut self,
-        object: Moving,
-        version: ResourceVersion,
+        object: Arc<Drained>,
         (grace, began): (Duration, Option<u64>),
         now: Instant,
     ) -> Arc<Notify> {
         let notify = Arc::new(Notify::new());
         self.by_name.insert(Target::of(&object), object.uid.clone());
-        let this = Move { version, grace, began, last: now, notify: notify.clone(), object };
+        let this = Move { grace, began, last: now, notify: notify.clone(), object };
         self.by_uid.insert(this.object.uid.clone(), this);
         notify
     }
 
     /// Ends one drain, unless another of the same object has begun.
-    fn end(&mut self, object: &Moving, notify: &Arc<Notify>) -> bool {
+    fn end(&mut self, object: &Drained, notify: &Arc<Notify>) -> bool {
         let this = self.by_uid.get(&object.uid).is_some_and(|it| Arc::ptr_eq(&it.notify, notify));
         if this {
             self.by_uid.remove(&object.uid);
@@ -76,7 +74,7 @@ impl Moves {
 
     /// Of which version the object was seen drained, if it drains.
     pub(super) fn drained(&self, uid: &str) -> Option<&ResourceVersion> {
-        self.by_uid.get(uid).map(|it| &it.version)
+        self.by_uid.get(uid).map(|it| &it.object.version)
     }
 
     pub(super) fn by_name(&self, target: &Target) -> Option<&Uid> {
@@ -148,7 +146,7 @@ impl Registry {
         }
     }
 
-    fn quiet(&mut self, object: &Moving, now: Instant) -> Quiet {
+    fn quiet(&mut self, object: &Drained, now: Instant) -> Quiet {
         self.prune(now);
         let Some(this) = self.moves.by_uid.get(&object.uid) else { return Quiet::Now };
         // Nobody is at work on it by then: silence has nothing to say beyond what may be carried out.
@@ -170,15 +168,13 @@ impl Registry {
 #[derive(Debug)]
 pub struct Guard {
     fence: Fence,
-    object: Moving,
-    /// Of which it was seen drained.
-    version: ResourceVersion,
+    object: Arc<Drained>,
     notify: Arc<Notify>,
 }
 
 impl Guard {
-    pub(super) fn new(fence: Fence, object: Moving, version: ResourceVersion, notify: Arc<Notify>) -> Self {
-        Self { fence, object, version, notify }
+    pub(super) fn new(fence: Fence, object: Arc<Drained>, notify: Arc<Notify>) -> Self {
+        Self { fence, object, notify }
     }
 
     /// Returns once no request about the object is under way, and none has been for the grace time, which begins now.
@@ -207,13 +203,13 @@ impl Guard {
     pub fn close(&self) -> bool {
         let mut registry = self.fence.0.lock();
         // Closed already: what came since was refused, and holds nothing.
-        if registry.moved.by_uid(&self.object.uid).is_some() {
+        if registry.moved.get(&self.object.uid).is_some() {
             return true;
         }
         if !matches!(registry.quiet(&self.object, Instant::now()), Quiet::Now) {
             return false;
         }
-        registry.remember(self.object.clone(), self.version.clone());
+        registry.remember(self.object.clone());
         // Nothing passes any more, also where that has to be forgotten before this has ended.
         if let Some(this) = registry.moves.by_uid.get_mut(&self.object.uid) {
             this.began = None;
@@ -226,7 +222,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         let mut registry = self.fence.0.lock();
         if registry.moves.end(&self.object, &self.notify) {
-            registry.remember(self.object.clone(), self.version.clone());
+            registry.remember(self.object.clone());
         }
     }
 }

@@ -7,7 +7,7 @@ use futures::FutureExt;
 use tokio::time::{advance, timeout};
 
 use super::{writes::OUTLIVES, *};
-use crate::membership::Term;
+use crate::{membership::Term, views::fixtures};
 
 const GRACE: Duration = Duration::from_secs(2);
 const MOMENT: Duration = Duration::from_millis(1);
@@ -16,8 +16,13 @@ fn things() -> GroupResource {
     GroupResource { group: "x.io".into(), resource: "things".into() }
 }
 
-fn object(name: &str) -> Moving {
-    Moving { resource: things(), namespace: Some("ns".into()), name: name.into(), uid: format!("uid-{name}").into() }
+fn object(name: &str) -> Arc<Drained> {
+    object_at(name, 7)
+}
+
+fn object_at(name: &str, version: u64) -> Arc<Drained> {
+    let (name, uid) = (name.to_owned(), format!("uid-{name}").into());
+    Arc::new(Drained { name, uid, ..fixtures::drained(things(), Some("ns"), version) })
 }
 
 fn named(name: &str) -> About {
@@ -43,7 +48,7 @@ fn drain(fence: &Fence, name: &str) -> Guard {
 
 fn drain_during(term: u64, fence: &Fence, name: &str) -> Guard {
     fence.listed(&things(), term);
-    fence.drained(object(name), &"7".parse().unwrap(), GRACE, term)
+    fence.drained(object(name), GRACE, term)
 }
 
 async fn is_quiet_within(guard: &Guard, time: Duration) -> bool {
@@ -170,7 +175,7 @@ async fn the_fence_closes_only_while_it_is_quiet_and_then_for_owners_too() {
     assert!(guard.close());
     drop(guard);
     let refused = fence.enter(About::default()).also_about(&["uid-b".into(), "uid-a".into()]);
-    assert_eq!(*refused.unwrap_err(), object("a"));
+    assert_eq!(&*refused.unwrap_err().uid, "uid-a");
     assert_eq!(fence.standing(&era(), &Target::of(&object("a"))), Standing::Moved);
 }
 
@@ -193,8 +198,8 @@ async fn what_is_drained_again_stays_closed() {
 #[tokio::test(start_paused = true)]
 async fn the_floor_is_the_highest_version_that_was_fenced() {
     let fence = Fence::new(false);
-    for version in ["9", "10", "7"] {
-        drop(fence.drained(object("a"), &version.parse().unwrap(), GRACE, 0));
+    for version in [9, 10, 7] {
+        drop(fence.drained(object_at("a", version), GRACE, 0));
     }
     assert_eq!(fence.floor(&things()), Some("10".parse().unwrap()));
     let others = GroupResource { group: String::new(), resource: "things".into() };
@@ -203,18 +208,18 @@ async fn the_floor_is_the_highest_version_that_was_fenced() {
 
 #[test]
 fn of_too_many_moved_objects_the_oldest_are_forgotten_and_counted() {
-    let (mut moved, version) = (Moved::default(), "7".parse::<ResourceVersion>().unwrap());
-    let now = Instant::now();
+    let fence = Fence::new(false);
     for number in 0..5_000 {
-        moved.remember(object(&number.to_string()), version.clone(), now);
+        fence.0.lock().remember(object(&number.to_string()));
         // Remembered anew, which makes it the youngest.
-        moved.remember(object("a"), version.clone(), now);
+        fence.0.lock().remember(object("a"));
     }
-    assert!(moved.by_uid("uid-a").is_some() && moved.by_uid("uid-4999").is_some());
-    assert!(moved.by_uid("uid-0").is_none() && moved.by_name(&Target::of(&object("0"))).is_none());
-    assert_eq!(u64::try_from(moved.count()).unwrap() + moved.evicted(), 5_001);
-    let moved = Fence(Arc::new(Mutex::new(Registry { moved, ..Registry::default() })));
-    assert!(moved.numbers().moved < 5_000 && moved.numbers().moved_evicted > 0);
+    assert!(fence.has_moved("uid-a") && fence.has_moved("uid-4999"));
+    assert!(!fence.has_moved("uid-0"));
+    assert_eq!(fence.standing(&era(), &names(&object("0"))), Standing::Unknown);
+    let numbers = fence.numbers();
+    assert!(numbers.moved < 5_000);
+    assert_eq!(u64::try_from(numbers.moved).unwrap() + numbers.moved_evicted, 5_001);
 }
 
 #[tokio::test(start_paused = true)]
@@ -262,7 +267,7 @@ async fn what_was_let_go_is_not_the_shards_while_its_drain_goes_on_even_if_that_
     assert!(!fence.lets_go_of(&era, "uid-b"));
 }
 
-fn names(object: &Moving) -> Target {
+fn names(object: &Drained) -> Target {
     Target::of(object)
 }
 
@@ -300,7 +305,7 @@ async fn of_what_is_about_to_be_adopted_nothing_is_learned_while_that_may_be_car
 #[test]
 fn what_another_object_of_the_name_controlled_is_not_known_any_more() {
     let (fence, era, child, owner) = (Fence::new(false), era(), object("child"), object("owner"));
-    let learn = |name: &Moving, uid: &Uid, owner| fence.learn(&era, &names(name), uid, owner, fence.asking());
+    let learn = |name: &Drained, uid: &Uid, owner| fence.learn(&era, &names(name), uid, owner, fence.asking());
     learn(&owner, &owner.uid, None);
     learn(&child, &child.uid, Some(owner.uid.clone()));
     assert!(matches!(fence.standing(&era, &names(&child)), Standing::Ours(_)));

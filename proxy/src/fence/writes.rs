@@ -2,14 +2,18 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use ringside_ring::cluster_ring::GroupResource;
 use tokio::time::{Instant, sleep};
 
-use super::{Fence, Moving, Registry, Uid};
+use super::{Fence, Registry, Uid};
+use crate::views::Drained;
 
 /// How long a write outlives its request.
 pub(super) const OUTLIVES: Duration = ringside_ring::REQUEST_LIFETIME;
@@ -42,12 +46,12 @@ pub struct About {
 
 impl Target {
     /// Of one object.
-    pub fn of(object: &Moving) -> Self {
-        let Moving { resource, namespace, name, .. } = object;
+    pub fn of(object: &Drained) -> Self {
+        let Drained { resource, namespace, name, .. } = object;
         Self { resource: resource.clone(), namespace: namespace.clone(), name: Some(name.clone()) }
     }
 
-    fn names(&self, object: &Moving) -> bool {
+    fn names(&self, object: &Drained) -> bool {
         let all = self.name.is_none();
         self.resource == object.resource
             && self.name.as_ref().is_none_or(|name| *name == object.name)
@@ -63,7 +67,7 @@ impl About {
     }
 
     /// Whether the object is among it.
-    pub(super) fn concerns(&self, object: &Moving) -> bool {
+    pub(super) fn concerns(&self, object: &Drained) -> bool {
         self.uids.contains(&object.uid) || self.target.as_ref().is_some_and(|target| target.names(object))
     }
 }
@@ -150,7 +154,7 @@ impl Writes {
     }
 
     /// What is under way about an object.
-    pub(super) fn traffic(&self, object: &Moving) -> Traffic {
+    pub(super) fn traffic(&self, object: &Drained) -> Traffic {
         let mut until = self.unknown_until;
         for write in self.by_id.values().filter(|write| write.about.concerns(object)) {
             let Some(lingers) = write.lingers else { return Traffic::Open };
@@ -214,10 +218,10 @@ impl Ticket {
     ///
     /// # Errors
     /// Returns the one of them that was let go already.
-    pub fn also_about(&self, uids: &[Uid]) -> Result<(), Box<Moving>> {
+    pub fn also_about(&self, uids: &[Uid]) -> Result<(), Arc<Drained>> {
         let mut registry = self.fence.0.lock();
-        if let Some(moved) = uids.iter().find_map(|uid| registry.moved.by_uid(uid)) {
-            return Err(Box::new(moved.clone()));
+        if let Some(moved) = uids.iter().find_map(|uid| registry.moved.get(uid)) {
+            return Err(moved.object.clone());
         }
         registry.name(self.id, uids);
         Ok(())

@@ -62,7 +62,7 @@ impl Lines {
 
     pub(super) fn step(&mut self, bytes: &[u8]) -> Result<(usize, Step), NotUnderstood> {
         let bytes = &bytes[..bytes.len().min(self.0.room())];
-        match bytes.iter().position(|byte| *byte == b'\n') {
+        match memchr::memchr(b'\n', bytes) {
             Some(length) => {
                 self.0.take(&bytes[..length]);
                 Ok((length + 1, Step::End(self.0.end()?)))

@@ -11,11 +11,8 @@ use ringside_ring::{RingLabels, ShardName, labels::ACKNOWLEDGER, patch};
 use ringside_runtime::explain::{code, explain};
 use tokio::time::timeout;
 
-use super::{
-    ask::{Shown, shown},
-    drain::Drained,
-};
-use crate::views::Scope;
+use super::ask::{Shown, shown};
+use crate::views::{Drained, Scope};
 
 #[cfg(test)]
 mod tests;
@@ -76,7 +73,7 @@ impl ByPatch {
             Ok(_) => {
                 // Behind it is what this shard promised.
                 let id = object.drain.split('.').next();
-                tracing::info!(%resource, namespace, name, uid, id, "released object");
+                tracing::info!(%resource, namespace, name, uid = &**uid, id, "released object");
                 return Ok(Attempt::Done);
             }
             Err(error) => error,
@@ -116,7 +113,7 @@ impl ByPatch {
     /// Whether the object is drained by this very move.
     fn drains(&self, object: &Drained, metadata: &ObjectMeta) -> bool {
         let ownership = self.labels.ownership(metadata.labels.as_ref());
-        metadata.uid.as_ref() == Some(&object.uid)
+        metadata.uid.as_deref() == Some(&*object.uid)
             && ownership.shard == Some(self.shard.as_str())
             && ownership.drain == Some(&object.drain)
     }

@@ -8,8 +8,8 @@ use kube::{
 use ringside_runtime::explain::code;
 use tokio::time::timeout;
 
-use super::{acknowledge::ANSWER, drain::Drained};
-use crate::views::Scope;
+use super::acknowledge::ANSWER;
+use crate::views::{Drained, Scope};
 
 /// What the API server says to it.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(super) async fn shown(client: &Client, api: &ApiResource, scope: &Scope, obj
         .at(&object.version.before().to_string())
         .matching(VersionMatch::Exact);
     match timeout(ANSWER, objects.list_metadata(&question)).await {
-        Ok(Ok(found)) if found.items.iter().any(|it| it.metadata.uid.as_ref() == Some(&object.uid)) => Shown::Yes,
+        Ok(Ok(found)) if found.items.iter().any(|it| it.metadata.uid.as_deref() == Some(&*object.uid)) => Shown::Yes,
         Ok(Ok(_)) => Shown::No,
         Ok(Err(error)) if code(&error) == Some(410) => Shown::Compacted,
         Ok(Err(error)) => Shown::Unanswered(ringside_runtime::explain::explain(&error)),

@@ -6,8 +6,7 @@ use parking_lot::Mutex;
 use ringside_ring::doing;
 use tokio::{sync::watch, time::Instant};
 
-use super::drain::Drained;
-use crate::views::Holding;
+use crate::views::{Drained, Holding};
 
 /// The drains under way. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -163,6 +162,14 @@ impl Drains {
     }
 }
 
+impl Drained {
+    /// `NAMESPACE/NAME`, for people.
+    fn place(&self) -> String {
+        let namespace = self.namespace.as_ref().map(|namespace| format!("{namespace}/"));
+        format!("{}{}", namespace.unwrap_or_default(), self.name)
+    }
+}
+
 impl Entry {
     fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.since)
@@ -189,7 +196,7 @@ fn report(reason: Reason, mut late: Vec<&mut Entry>, deadline: Duration, now: In
         %resource,
         namespace,
         name,
-        uid,
+        uid = &**uid,
         waits_for,
         ?age,
         "can't release drained objects yet; this is the oldest"

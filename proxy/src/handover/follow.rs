@@ -17,18 +17,20 @@ use kube::{
     core::{ApiResource, DynamicObject, PartialObjectMeta},
     runtime::{WatchStreamExt, watcher},
 };
+use parking_lot::Mutex;
 use ringside_ring::cluster_ring::GroupResource;
 use ringside_runtime::{
     discovery::{self, LookUpError},
-    explain::{self, explain_watch},
+    explain::explain_watch,
 };
 use tokio::time::{Instant, sleep_until};
 
 use super::{
     Handover,
     acknowledge::{Acknowledge, ByPatch},
-    drain::{Drained, let_go},
+    drain::let_go,
 };
+use crate::{policy::code, views::Drained};
 
 /// How long to wait before asking again for a resource that is not served (yet).
 const DISCOVER_AGAIN: Duration = Duration::from_secs(5);
@@ -168,22 +170,13 @@ fn rule(resource: &GroupResource) -> String {
     format!("a shard needs list, watch and patch on {resource} in all namespaces (ClusterRole and ClusterRoleBinding)")
 }
 
-fn code(error: &watcher::Error) -> Option<u16> {
-    use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
-    match error {
-        InitialListFailed(error) | WatchStartFailed(error) | WatchFailed(error) => explain::code(error),
-        WatchError(status) => Some(status.code),
-        _ => None,
-    }
-}
-
 /// The drains of one resource.
 pub(super) struct Work<A> {
     handover: Handover,
     resource: GroupResource,
     kind: String,
     acknowledge: A,
-    by_uid: HashMap<String, Item>,
+    by_uid: HashMap<Arc<str>, Item>,
     /// Each ends with its object, or with `None` if it was taken back.
     pub(super) under_way: FuturesUnordered<BoxFuture<'static, Option<Arc<Drained>>>>,
     /// The uids of the list that is under way.
@@ -223,13 +216,13 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
             }
             watcher::Event::InitDone => {
                 let listed = std::mem::take(&mut self.listed);
-                let gone: Vec<_> = self.by_uid.extract_if(|uid, _| !listed.contains(uid)).collect();
+                let gone: Vec<_> = self.by_uid.extract_if(|uid, _| !listed.contains(&**uid)).collect();
                 gone.iter().for_each(|(_, item)| self.gone(item));
                 self.handover.fence.listed(&self.resource, self.handover.term);
             }
             watcher::Event::Apply(object) => self.seen(&object, true),
             watcher::Event::Delete(object) => {
-                let item = object.metadata.uid.as_ref().and_then(|uid| self.by_uid.remove(uid));
+                let item = object.metadata.uid.as_deref().and_then(|uid| self.by_uid.remove(uid));
                 item.iter().for_each(|item| self.gone(item));
             }
         }
@@ -237,7 +230,7 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
 
     /// Without an acknowledgement, as after a forced move: no page of a list from before shows it any more.
     fn gone(&self, item: &Item) {
-        self.handover.views.gone(&item.object.leaving());
+        self.handover.views.gone(&item.object);
     }
 
     /// In a list, or in an event. An event shows the very write that drained the object, unless that was drained before.
@@ -256,7 +249,7 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
         let object = Arc::new(drained);
         let (handover, acknowledge) = (self.handover.clone(), self.acknowledge.clone());
         // At once: when the list has ended, what it showed is known.
-        let fence = object.guard(&handover);
+        let fence = handover.guard(&object);
         let (work, abort) = abortable(let_go(handover, object.clone(), fence, acknowledge));
         let ended = object.clone();
         self.by_uid.insert(object.uid.clone(), Item { object, abort });
@@ -286,12 +279,13 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
             resource: self.resource.clone(),
             namespace: metadata.namespace.clone(),
             name: metadata.name.clone()?,
-            uid: metadata.uid.clone()?,
+            uid: metadata.uid.as_deref()?.into(),
             kind: self.kind.clone(),
             drain: ownership.drain?.to_owned(),
             labels: metadata.labels.clone().unwrap_or_default(),
             version: version.ok()?,
             is_exact: false,
+            excused: Mutex::default(),
         })
     }
 }

@@ -9,8 +9,8 @@ use std::{
 
 use tokio::time::{Instant, timeout};
 
-use super::{Handover, acknowledge::Acknowledge, ask::Shown, drain::Drained, drains::UnderWay};
-use crate::views::{Holding, Leaving};
+use super::{Handover, acknowledge::Acknowledge, ask::Shown, drains::UnderWay};
+use crate::views::{Drained, Holding};
 
 /// How long a drain waits before the API server is asked about the watches that hold it. Not at once: each watch has its
 /// `DELETED` by then that gets one.
@@ -22,14 +22,13 @@ pub(super) const CUT_AFTER: Duration = Duration::from_secs(10);
 /// Returns once no view holds the object any more.
 pub(super) async fn settle(
     handover: &Handover,
-    object: &Drained,
-    leaving: &Arc<Leaving>,
+    object: &Arc<Drained>,
     acknowledge: &impl Acknowledge,
     under_way: &UnderWay,
 ) {
     let (began, mut asked, mut taken) = (Instant::now(), HashSet::new(), HashMap::new());
-    while timeout(ASK_AFTER, handover.views.past(leaving)).await.is_err() {
-        for watch in handover.views.open_behind(leaving) {
+    while timeout(ASK_AFTER, handover.views.past(object)).await.is_err() {
+        for watch in handover.views.open_behind(object) {
             let (pieces, since) = taken.entry(watch.id).or_insert((watch.pieces(), began.max(watch.opened)));
             if *pieces != watch.pieces() {
                 (*pieces, *since) = (watch.pieces(), Instant::now());
@@ -54,7 +53,7 @@ pub(super) async fn settle(
                 let _seat = handover.seats.acquire().await;
                 match acknowledge.shown(&watch.scope, object).await {
                     Shown::Yes => {}
-                    Shown::No => leaving.excuse(watch.id),
+                    Shown::No => object.excuse(watch.id),
                     Shown::Compacted => cut(object, &watch, "the state right before the drain is forgotten already"),
                     Shown::Unanswered(error) => {
                         tracing::warn!(resource = %object.resource, error, "can't ask what a watch has shown");

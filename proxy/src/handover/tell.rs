@@ -70,7 +70,6 @@ impl Teller {
             ..ObjectReference::default()
         };
         let note = report.line.chars().take(MAX_NOTE).collect();
-        let oldest = report.oldest.as_ref().clone();
         let event = Event {
             type_: EventType::Warning,
             reason: match report.reason {
@@ -81,9 +80,9 @@ impl Teller {
             action: "Release".to_owned(),
             // Events that differ in their note alone are counted, and show the first note for ever.
             secondary: Some(ObjectReference {
-                namespace: oldest.namespace,
-                name: Some(oldest.name),
-                uid: Some(oldest.uid),
+                namespace: report.oldest.namespace.clone(),
+                name: Some(report.oldest.name.clone()),
+                uid: Some(report.oldest.uid.to_string()),
                 ..ObjectReference::default()
             }),
         };

@@ -18,7 +18,6 @@ use super::{
     CONCURRENT, Handover,
     acknowledge::{Acknowledge, Attempt},
     ask::Shown,
-    drain::Drained,
     drains::{Drains, Reason, Report},
     follow::Work,
 };
@@ -26,7 +25,7 @@ use crate::{
     fence::{About, Era, Fence, Target, Ticket},
     membership::Term,
     request::selector::Selector,
-    views::{Fields, Kind, Scope, View, Views, fixtures},
+    views::{Drained, Fields, Kind, Scope, View, Views, fixtures},
 };
 
 mod ending;

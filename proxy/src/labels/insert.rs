@@ -3,9 +3,12 @@
 //! An object without a resourceVersion stays as it is, too: its write replaces whatever is there. With the label it would take
 //! off a drain that its writer never saw. Without any label policy and webhook put back what was there.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use http::HeaderMap;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Deserializer, de::IgnoredAny};
+use serde_json::value::RawValue;
 
 use crate::request::representation::Encoding;
 
@@ -24,64 +27,50 @@ fn is_a_condition(version: &str) -> bool {
     version.bytes().any(|byte| byte != b'0')
 }
 
+/// What is read of an object in JSON. A member of these that comes twice is an error.
+#[derive(Deserialize)]
+struct Object<'a> {
+    #[serde(borrow)]
+    metadata: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    resource_version: String,
+    #[serde(borrow, default, deserialize_with = "present")]
+    labels: Option<&'a RawValue>,
+}
+
+/// Reads a value that is there: `null` is one.
+fn present<'de, D: Deserializer<'de>>(value: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(value).map(Some)
+}
+
+/// Reads a map; serde takes a list for one as well.
+fn map<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Option<T> {
+    json.trim_ascii_start().starts_with(b"{").then(|| serde_json::from_slice(json).ok())?
+}
+
 fn in_json(object: &[u8], key: &str, value: &str) -> Option<Vec<u8>> {
+    let Object { metadata } = map(object)?;
+    let Metadata { resource_version, labels } = map(metadata.get().as_bytes())?;
+    if !is_a_condition(&resource_version) {
+        return None;
+    }
     let label = format!("\"{key}\":\"{value}\"");
-    let metadata = only(&members(object, 0)?, "metadata")??;
-    let known = members(object, metadata)?;
-    let version = only(&known, "resourceVersion")??;
-    self::value::<String>(&object[version..]).filter(|(version, _)| is_a_condition(version))?;
-    match only(&known, "labels")? {
-        Some(labels) => with_member((object, labels), &members(object, labels)?, key, &label),
-        None => with_member((object, metadata), &known, "labels", &format!("\"labels\":{{{label}}}")),
-    }
-}
-
-/// Returns the text with a member more in the map that begins at `at`; `None` where one of the others has its name.
-fn with_member((json, at): (&[u8], usize), others: &[(String, usize)], name: &str, member: &str) -> Option<Vec<u8>> {
-    let begin = behind(json, at, b'{')?;
-    let comma: &[u8] = if others.is_empty() { b"" } else { b"," };
-    let is_new = others.iter().all(|(it, _)| it != name);
-    is_new.then(|| [&json[..begin], member.as_bytes(), comma, &json[begin..]].concat())
-}
-
-/// Returns where the member of this name is, if there is one; `None` where there are several.
-fn only(members: &[(String, usize)], name: &str) -> Option<Option<usize>> {
-    let mut found = members.iter().filter(|(it, _)| it == name).map(|(_, value)| *value);
-    let first = found.next();
-    found.next().is_none().then_some(first)
-}
-
-/// Returns the names of the members of the map that begins at `at`, and where their values begin.
-fn members(json: &[u8], mut at: usize) -> Option<Vec<(String, usize)>> {
-    let mut members = Vec::new();
-    at = behind(json, at, b'{')?;
-    if behind(json, at, b'}').is_some() {
-        return Some(members);
-    }
-    loop {
-        let (name, length) = value::<String>(&json[at..])?;
-        at = behind(json, at + length, b':')?;
-        members.push((name, at));
-        let (IgnoredAny, length) = value(&json[at..])?;
-        at += length;
-        match behind(json, at, b',') {
-            Some(next) => at = next,
-            None => return behind(json, at, b'}').map(|_| members),
+    let (at, member) = match labels {
+        Some(labels) => {
+            let others: BTreeMap<String, IgnoredAny> = map(labels.get().as_bytes())?;
+            let comma = if others.is_empty() { "" } else { "," };
+            (labels, (!others.contains_key(key)).then(|| label + comma)?)
         }
-    }
-}
-
-/// Returns the value that the JSON begins with, and where it ends.
-fn value<T: DeserializeOwned>(json: &[u8]) -> Option<(T, usize)> {
-    let mut values = serde_json::Deserializer::from_slice(json).into_iter();
-    let value = values.next()?.ok()?;
-    Some((value, values.byte_offset()))
-}
-
-/// Returns where a byte ends that stands behind blanks, if any.
-fn behind(json: &[u8], at: usize, wanted: u8) -> Option<usize> {
-    let blanks = json[at..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
-    (*json.get(at + blanks)? == wanted).then_some(at + blanks + 1)
+        // Its resourceVersion is there.
+        None => (metadata, format!("\"labels\":{{{label}}},")),
+    };
+    // Both are parts of the object, and begin with a brace.
+    let begin = at.get().as_ptr() as usize - object.as_ptr() as usize + 1;
+    Some([&object[..begin], member.as_bytes(), &object[begin..]].concat())
 }
 
 #[cfg(test)]

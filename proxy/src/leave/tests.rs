@@ -6,11 +6,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::body::Body;
 use http::Request;
 use http_body_util::BodyExt as _;
+use ringside_ring::cluster_ring::GroupResource;
 use ringside_runtime::admin::{Health, Probe};
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::{controller::Mode, election::waits::Waits, handover::drained, views::Views};
+use crate::{
+    controller::Mode,
+    election::waits::Waits,
+    views::{Views, fixtures},
+};
 
 const WITHIN: Duration = Duration::from_secs(20);
 const GRACE: Duration = Duration::from_secs(2);
@@ -44,7 +49,8 @@ impl Scene {
     /// The sharder asks for an object every second, until none is left.
     async fn drain_all(&self) {
         while self.left.load(Ordering::Relaxed) > 0 {
-            let drain = self.drains.begin(Arc::new(drained()), Instant::now());
+            let things = GroupResource { group: String::new(), resource: "things".into() };
+            let drain = self.drains.begin(fixtures::leaving(things, None, 1), Instant::now());
             sleep(Duration::from_secs(1)).await;
             self.left.fetch_sub(1, Ordering::Relaxed);
             drop(drain);

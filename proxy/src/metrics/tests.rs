@@ -7,9 +7,9 @@ use ringside_runtime::clock::TokioClock;
 
 use super::*;
 use crate::{
-    fence::{About, Fence, Guard, Moving, Target},
+    fence::{About, Fence, Guard, Target},
     shard::Parts,
-    views::{Views, fixtures},
+    views::{Drained, Views, fixtures},
 };
 
 /// Everything that there is, with a value for each, after something has happened.
@@ -37,8 +37,8 @@ fn things() -> GroupResource {
 }
 
 fn drained(fence: &Fence, uid: String) -> Guard {
-    let object = Moving { resource: things(), namespace: None, name: uid.clone(), uid: uid.into() };
-    fence.drained(object, &"7".parse().unwrap(), Duration::ZERO, 0)
+    let object = Drained { name: uid.clone(), uid: uid.into(), ..fixtures::drained(things(), None, 7) };
+    fence.drained(Arc::new(object), Duration::ZERO, 0)
 }
 
 #[tokio::test(start_paused = true)]

@@ -21,7 +21,7 @@ use super::{
     fence::CONNECTS,
 };
 use crate::{
-    body::{Body, BodyError},
+    body::{Body, BodyError, Polled},
     labels::{Filter, Keys},
     metrics::Metrics,
     request::representation::{JSON, PROTOBUF, essence, prefer_json},
@@ -92,10 +92,7 @@ impl http_body::Body for Filtered {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
         loop {
             if self.ended {
                 return Poll::Ready(self.last.take().map(Ok));

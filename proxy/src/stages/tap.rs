@@ -280,16 +280,14 @@ impl Tapping {
             watched.marking();
         }
         watched.begin(self.asks, self.form);
-        watched.arriving(self.arrivals);
+        watched.arrivals = self.arrivals.map(Box::new);
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(match connections {
                 Some((upgrades, client)) => upgrades.join(client, response, Some(watched)),
                 None => response,
             });
         }
-        if let Some(leave) = self.leave {
-            watched.leaving(leave);
-        }
+        watched.leave = self.leave.map(Box::new);
         let in_order = watched.ends_in_order();
         let tapped = response.map(|body| watched.tap(body));
         Ok(if in_order { tapped } else { tapped.map(|body| until(body, admitted.over())) })

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use parking_lot::Mutex;
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 
-use super::{Fields, Kind, Leaving, Scope, View, Views};
+use super::{Drained, Fields, Kind, Scope, View, Views};
 use crate::request::selector::Selector;
 
 pub(crate) fn scope(resource: GroupResource, namespace: Option<&str>) -> Scope {
@@ -19,11 +19,24 @@ pub(crate) fn at(version: u64) -> ResourceVersion {
 }
 
 /// An object called `a` with the label `tier: front`.
-pub(crate) fn leaving(resource: GroupResource, namespace: Option<&str>, version: u64) -> Arc<Leaving> {
-    let labels = BTreeMap::from([("tier".to_owned(), "front".to_owned())]);
-    let (name, uid, kind) = ("a".to_owned(), format!("uid-{version}"), "Thing".to_owned());
-    let (namespace, excused) = (namespace.map(str::to_owned), Mutex::default());
-    Arc::new(Leaving { resource, namespace, name, uid, kind, labels, version: at(version), is_exact: true, excused })
+pub(crate) fn drained(resource: GroupResource, namespace: Option<&str>, version: u64) -> Drained {
+    Drained {
+        resource,
+        namespace: namespace.map(str::to_owned),
+        name: "a".to_owned(),
+        uid: format!("uid-{version}").into(),
+        kind: "Thing".to_owned(),
+        drain: "m1".to_owned(),
+        labels: BTreeMap::from([("tier".to_owned(), "front".to_owned())]),
+        version: at(version),
+        is_exact: true,
+        excused: Mutex::default(),
+    }
+}
+
+/// The same, shared.
+pub(crate) fn leaving(resource: GroupResource, namespace: Option<&str>, version: u64) -> Arc<Drained> {
+    Arc::new(drained(resource, namespace, version))
 }
 
 /// A watch on all of a resource, which has begun.

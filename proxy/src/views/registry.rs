@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{CacheProbe, Kind, Leaving, Scope, interrupted::Interruption, succession::Gap};
+use super::{CacheProbe, Drained, Kind, Scope, interrupted::Interruption, succession::Gap};
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {
@@ -47,7 +47,7 @@ pub(super) struct OfResource {
     /// Objects that were drained up to here have been let go.
     pub(super) gone: Option<ResourceVersion>,
     /// The last objects that were drained.
-    pub(super) leaving: VecDeque<Arc<Leaving>>,
+    pub(super) leaving: VecDeque<Arc<Drained>>,
     /// The lists that were answered lately, the oldest first, and when they ended.
     pub(super) lists: VecDeque<(Instant, Arc<Scope>)>,
     /// A watch has begun, or its initial events have ended.
@@ -72,7 +72,7 @@ pub(super) struct Open {
     /// What it may have skipped, of a watch that began behind another.
     pub(super) gap: Option<Gap>,
     /// What it skipped, and its client has yet to be told.
-    pub(super) missed: Vec<Arc<Leaving>>,
+    pub(super) missed: Vec<Arc<Drained>>,
     pub(super) state: Arc<State>,
     /// When the API server answered, or else when it was asked for.
     pub(super) opened: Instant,
@@ -119,7 +119,7 @@ impl State {
 
 #[derive(Debug)]
 pub(super) struct Waiting {
-    pub(super) object: Arc<Leaving>,
+    pub(super) object: Arc<Drained>,
     pub(super) wake: oneshot::Sender<()>,
 }
 
@@ -184,7 +184,7 @@ impl Open {
         }
     }
 
-    fn holds(&self, id: u64, object: &Leaving, now: Instant) -> bool {
+    fn holds(&self, id: u64, object: &Drained, now: Instant) -> bool {
         let is_behind = self.position.as_ref().is_none_or(|at| *at < object.version);
         let is_decided = self.is_watch && self.state.idle.load(Ordering::Acquire) && !self.scope.selects(object);
         let shows = is_behind && !is_decided && self.scope.covers(object);
@@ -193,7 +193,7 @@ impl Open {
 }
 
 impl OfResource {
-    pub(super) fn holding<'a>(&'a self, object: &'a Leaving) -> impl Iterator<Item = (u64, &'a Open)> {
+    pub(super) fn holding<'a>(&'a self, object: &'a Drained) -> impl Iterator<Item = (u64, &'a Open)> {
         let now = Instant::now();
         self.open.iter().map(|(id, open)| (*id, open)).filter(move |(id, open)| open.holds(*id, object, now))
     }

@@ -1,6 +1,9 @@
 //! Which objects a view could show, and what of that can be decided here.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
@@ -31,24 +34,29 @@ pub struct Fields {
     undecided: bool,
 }
 
-/// An object that is to be let go, as the views are asked about it.
+/// An object that this shard is asked to release.
 #[derive(Debug)]
-pub struct Leaving {
+pub struct Drained {
     /// Its resource.
     pub resource: GroupResource,
     /// Its namespace, if the resource has them.
     pub namespace: Option<String>,
     /// Its name.
     pub name: String,
-    /// Its uid.
-    pub uid: String,
+    /// Its uid: one deleted and made again under the same name is another object.
+    pub uid: Arc<str>,
     /// Its kind.
     pub kind: String,
-    /// Its labels when it was drained.
+    /// The drain label's value, unique to the move.
+    pub drain: String,
+    /// Its labels when it was first seen drained.
     pub labels: BTreeMap<String, String>,
-    /// The resourceVersion that views must have passed.
+    /// The resourceVersion at which it was first seen drained.
+    ///
+    /// The write that drained it has this one or a lower one, so a watch that is past this is past that.
+    /// A later write to the object needs no waiting: it changes nothing about what the watches show.
     pub version: ResourceVersion,
-    /// Whether that is the very write that drained it.
+    /// Whether it is the very write that drained it. Not so when it was drained before our watch began.
     pub is_exact: bool,
     /// Views that never showed it: the API server said so.
     pub(crate) excused: Mutex<HashSet<u64>>,
@@ -56,7 +64,7 @@ pub struct Leaving {
 
 impl Scope {
     /// Whether the view can ever show an object of this namespace and name.
-    pub(super) fn covers(&self, object: &Leaving) -> bool {
+    pub(super) fn covers(&self, object: &Drained) -> bool {
         let is = |mine: &Option<String>, its: Option<&str>| mine.as_deref().is_none_or(|mine| Some(mine) == its);
         let namespace = object.namespace.as_deref();
         is(&self.namespace, namespace)
@@ -65,7 +73,7 @@ impl Scope {
     }
 
     /// Whether the view's own label selector selects the object as it was drained.
-    pub(super) fn selects(&self, object: &Leaving) -> bool {
+    pub(super) fn selects(&self, object: &Drained) -> bool {
         self.labels.matches(&object.labels)
     }
 }
@@ -123,7 +131,7 @@ impl Fields {
     }
 }
 
-impl Leaving {
+impl Drained {
     /// This view never showed it.
     pub fn excuse(&self, view: u64) {
         self.excused.lock().insert(view);

@@ -13,7 +13,7 @@ use ringside_ring::ResourceVersion;
 use tokio::time::Instant;
 
 use super::{
-    Leaving, Missed, Scope, TRIES_AGAIN,
+    Drained, Missed, Scope, TRIES_AGAIN,
     interrupted::Interruption,
     registry::{OfResource, Open},
 };
@@ -50,7 +50,7 @@ impl Gap {
 
     /// Whether the object may have been drained there. When that was, is known for sure of what our own watch has seen
     /// drained; else it was at some time before.
-    fn may_have_hidden(&self, object: &Leaving) -> bool {
+    fn may_have_hidden(&self, object: &Drained) -> bool {
         let in_time = self.up_to.as_ref().is_none_or(|up_to| object.version <= *up_to) || !object.is_exact;
         in_time && self.above.as_ref().is_none_or(|above| *above < object.version)
     }
@@ -61,7 +61,7 @@ impl Gap {
 struct Legacy {
     position: Option<ResourceVersion>,
     gap: Option<Gap>,
-    missed: Vec<Arc<Leaving>>,
+    missed: Vec<Arc<Drained>>,
 }
 
 impl Legacy {
@@ -114,12 +114,12 @@ impl Open {
         self.position.replace(version.clone())
     }
 
-    pub(super) fn has_missed(&self, object: &Leaving) -> bool {
+    pub(super) fn has_missed(&self, object: &Drained) -> bool {
         self.missed.iter().any(|it| it.uid == object.uid)
     }
 
     /// The object was drained. If this watch skipped that, its client has to list again: the next watch begins with it.
-    pub(super) fn may_have_missed(&mut self, object: &Arc<Leaving>) {
+    pub(super) fn may_have_missed(&mut self, object: &Arc<Drained>) {
         self.missed.retain(|it| it.uid != object.uid);
         if self.gap.as_ref().is_some_and(|gap| gap.may_have_hidden(object)) && self.miss(object) {
             self.state.cut.cancel();
@@ -127,7 +127,7 @@ impl Open {
     }
 
     /// Returns whether its client is to be told.
-    fn miss(&mut self, object: &Arc<Leaving>) -> bool {
+    fn miss(&mut self, object: &Arc<Drained>) -> bool {
         let is_new = self.scope.covers(object) && self.scope.selects(object) && !self.has_missed(object);
         if is_new {
             self.missed.push(object.clone());
@@ -136,12 +136,12 @@ impl Open {
     }
 
     /// Goes on in place of another.
-    fn succeed(&mut self, before: Legacy, leaving: &VecDeque<Arc<Leaving>>) {
+    fn succeed(&mut self, before: Legacy, leaving: &VecDeque<Arc<Drained>>) {
         if self.replaces {
             return;
         }
         let skipped = Gap::between(before.position.as_ref(), self.from.as_ref().or(self.position.as_ref()));
-        let is_skipped = |object: &&Arc<Leaving>| skipped.as_ref().is_some_and(|gap| gap.may_have_hidden(object));
+        let is_skipped = |object: &&Arc<Drained>| skipped.as_ref().is_some_and(|gap| gap.may_have_hidden(object));
         for object in before.missed.iter().chain(leaving.iter().filter(is_skipped)) {
             self.miss(object);
         }

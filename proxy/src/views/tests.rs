@@ -4,7 +4,7 @@
 use futures::FutureExt;
 
 use super::{
-    fixtures::{at, leaving, scope, watch},
+    fixtures::{at, drained, leaving, scope, watch},
     succession::{EARLY, MOST_LISTS, REMEMBERED},
     *,
 };
@@ -14,7 +14,7 @@ fn things() -> GroupResource {
     GroupResource { group: "x.io".into(), resource: "things".into() }
 }
 
-fn object(version: u64) -> Arc<Leaving> {
+fn object(version: u64) -> Arc<Drained> {
     leaving(things(), Some("mine"), version)
 }
 
@@ -258,7 +258,7 @@ async fn what_one_watch_skipped_is_remembered_for_those_that_go_on_from_where_it
 
 #[tokio::test]
 async fn where_it_is_not_known_when_an_object_was_drained_a_gap_before_may_have_hidden_it() {
-    let inexact = |version| Arc::new(Leaving { is_exact: false, ..Arc::into_inner(object(version)).unwrap() });
+    let inexact = |version| Arc::new(Drained { is_exact: false, ..drained(things(), Some("mine"), version) });
     let views = Views::new();
     let straight_on = watch(&views, things(), Some(5));
     views.leaves(&inexact(40));

@@ -134,7 +134,7 @@ impl Server {
         let state = &mut *self.0.lock();
         state.version += 1;
         object.metadata_mut().resource_version = Some(state.version.to_string());
-        state.objects.insert(path(name), object.json().unwrap());
+        state.objects.insert(path(name), serde_json::to_value(&object).unwrap());
         object
     }
 

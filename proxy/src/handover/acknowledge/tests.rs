@@ -1,13 +1,14 @@
 //! Attempts over an API server that answers as a test says.
 #![allow(clippy::unwrap_used)]
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use http::{Method, Request, Response, StatusCode};
 use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::views::fixtures;
 
 /// Answers patches with `code`, or never without one, and lists with one object of these labels and uid; what a patch that is
 /// taken leaves is that, too.
@@ -51,18 +52,8 @@ fn attempt(code: Option<StatusCode>, uid: &str, labels: &Value) -> (ByPatch, Dra
         plural: "things".into(),
     };
     let by_patch = ByPatch { client: Client::new(service, "default"), api, labels: labels_of, shard };
-    let object = Drained {
-        resource: ringside_ring::cluster_ring::GroupResource { group: "x.io".into(), resource: "things".into() },
-        namespace: Some("ns".into()),
-        name: "a".into(),
-        uid: "u1".into(),
-        kind: "Thing".into(),
-        drain: "m1".into(),
-        labels: BTreeMap::new(),
-        version: "10".parse().unwrap(),
-        is_exact: true,
-    };
-    (by_patch, object)
+    let things = ringside_ring::cluster_ring::GroupResource { group: "x.io".into(), resource: "things".into() };
+    (by_patch, Drained { uid: "u1".into(), ..fixtures::drained(things, Some("ns"), 10) })
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! What is asked, and how the answers are read.
 #![allow(clippy::unwrap_used)]
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use http::{Request, Response, StatusCode};
 use kube::client::Body;
@@ -37,17 +37,7 @@ async fn ask(status: StatusCode, uids: &[&str]) -> (Shown, String) {
         kind: "Thing".into(),
         plural: "things".into(),
     };
-    let object = Drained {
-        resource: things.clone(),
-        namespace: Some("ns".into()),
-        name: "a".into(),
-        uid: "u1".into(),
-        kind: "Thing".into(),
-        drain: "m1".into(),
-        labels: BTreeMap::new(),
-        version: "100".parse().unwrap(),
-        is_exact: true,
-    };
+    let object = Drained { uid: "u1".into(), ..fixtures::drained(things.clone(), Some("ns"), 100) };
     let scope = Scope {
         version: "v1beta1".into(),
         labels: Selector::parse("tier in (a,b)").unwrap(),

@@ -1,7 +1,7 @@
 //! What is written on the ring, and what is not.
 #![allow(clippy::unwrap_used)]
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -10,20 +10,11 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::handover::drain::Drained;
+use crate::views::{Drained, fixtures};
 
 fn report(line: &str, name: &str, reason: Reason) -> Report {
-    let oldest = Drained {
-        resource: ringside_ring::cluster_ring::GroupResource { group: "x.io".into(), resource: "things".into() },
-        namespace: Some("ns".into()),
-        name: name.into(),
-        uid: name.into(),
-        kind: "Thing".into(),
-        drain: "m1".into(),
-        labels: BTreeMap::new(),
-        version: "10".parse().unwrap(),
-        is_exact: true,
-    };
+    let things = ringside_ring::cluster_ring::GroupResource { group: "x.io".into(), resource: "things".into() };
+    let oldest = Drained { name: name.into(), uid: name.into(), ..fixtures::drained(things, Some("ns"), 10) };
     Report { reason, line: line.into(), oldest: Arc::new(oldest) }
 }
 

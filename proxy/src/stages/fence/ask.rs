@@ -17,7 +17,7 @@ use crate::{
     fence::{Target, Ticket},
     metadata::{self, Metadata, Owner},
     metrics::Metrics,
-    request::Query,
+    request::{Query, representation::JSON},
     stages::{OwnRequests, as_client::METADATA},
     status::{Named, Refusal},
 };
@@ -31,7 +31,6 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// How many objects are asked for at once: of metadata alone, even of some tens of kilobytes each, less than is read.
 const PAGE: &str = "100";
 
-const JSON: &str = "application/json";
 const ONE_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 /// RFC 7386.
 const MERGE_PATCH: &str = "application/merge-patch+json";

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body::Frame;
 
 use super::watched::{GoesOn, HalfAnEvent, Held, Watched};
-use crate::body::{Body, BodyError, BoxError};
+use crate::body::{Body, BodyError, BoxError, Polled};
 
 /// See the module.
 pub(super) struct TappedBody {
@@ -23,10 +23,7 @@ impl http_body::Body for TappedBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
         loop {
             // Asking for more means that the connection took what it was given.
             self.watched.delivered();
@@ -75,7 +72,7 @@ impl http_body::Body for TappedBody {
             if self.watched.is_silent() {
                 self.body = None;
             }
-            let frame = match self.watched.arrivals().and_then(|arrivals| arrivals.end.take()) {
+            let frame = match self.watched.arrivals.as_mut().and_then(|arrivals| arrivals.end.take()) {
                 Some(error) => error.map(Err),
                 None => {
                     let Some(body) = &mut self.body else { return Poll::Pending };
@@ -98,7 +95,7 @@ impl TappedBody {
 
     /// Takes what comes while something waits, as long as there is room.
     fn read_on(&mut self, context: &mut Context<'_>) {
-        while let Some(arrivals) = self.watched.arrivals().filter(|arrivals| arrivals.may_read_on()) {
+        while let Some(arrivals) = self.watched.arrivals.as_mut().filter(|arrivals| arrivals.may_read_on()) {
             let Some(body) = &mut self.body else { return };
             let Poll::Ready(frame) = http_body::Body::poll_frame(Pin::new(body), context) else { return };
             match frame.transpose() {

@@ -25,7 +25,7 @@ use crate::{
     policy::ANSWER,
     request::{Query, representation::Encoding},
     stages::{OwnRequests, as_client::AsClient, context::AdmittedRequest},
-    views::{Leaving, Missed, Scope},
+    views::{Drained, Missed, Scope},
     wire::{self, AnyMetadata},
 };
 
@@ -52,7 +52,7 @@ impl Asks {
     /// The events that the client has to be sent first, one after the other; `None` where the API server does not say.
     pub(super) fn deleted(self, missed: &Missed, whole: Option<Encoding>) -> BoxStream<'static, Option<Deleted>> {
         let (asks, from) = (Arc::new(self), missed.from.clone());
-        let ask = move |object: Arc<Leaving>| {
+        let ask = move |object: Arc<Drained>| {
             let (asks, from) = (asks.clone(), from.clone());
             async move {
                 let about = asks.about(&object, from.as_ref(), whole);
@@ -67,7 +67,7 @@ impl Asks {
     /// The event about it, with the object in this encoding, unless what has the name is this shard's.
     async fn about(
         &self,
-        object: &Leaving,
+        object: &Drained,
         from: Option<&ResourceVersion>,
         encoding: Option<Encoding>,
     ) -> Option<Option<Deleted>> {
@@ -84,7 +84,7 @@ impl Asks {
     }
 
     /// The object as it was when it left, or as it is with its next shard.
-    async fn whole(&self, object: &Leaving, encoding: Encoding) -> Option<Bytes> {
+    async fn whole(&self, object: &Drained, encoding: Encoding) -> Option<Bytes> {
         let accept = HeaderValue::from_static(encoding.media_type());
         for at in [Some(&object.version), None] {
             let list = self.list(object, (at, None), Some(&accept)).await;
@@ -103,7 +103,7 @@ impl Asks {
     /// The list of what has its name, in that state, and is selected.
     async fn list(
         &self,
-        object: &Leaving,
+        object: &Drained,
         (at, selector): (Option<&ResourceVersion>, Option<&String>),
         accepts: Option<&HeaderValue>,
     ) -> Option<Bytes> {
@@ -121,7 +121,7 @@ impl Asks {
         self.client.budget.collect(answer.into_body(), MAX_ANSWER).await.ok()
     }
 
-    fn event(&self, object: &Leaving, from: Option<&ResourceVersion>) -> Deleted {
+    fn event(&self, object: &Drained, from: Option<&ResourceVersion>) -> Deleted {
         let Scope { resource, version, .. } = &*self.client.scope;
         let group = if resource.group.is_empty() { String::new() } else { format!("{}/", resource.group) };
         Deleted {
@@ -129,7 +129,7 @@ impl Asks {
             kind: object.kind.clone(),
             namespace: object.namespace.clone(),
             name: object.name.clone(),
-            uid: object.uid.clone(),
+            uid: object.uid.to_string(),
             labels: object.labels.clone(),
             resource_version: from.unwrap_or(&object.version).to_string(),
             whole: None,

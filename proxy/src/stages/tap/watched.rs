@@ -66,9 +66,9 @@ pub struct Watched {
     /// How long its client wants it to last, and may go on.
     lasts: Option<Box<Lasts>>,
     /// How it goes on without the Lease, if it does.
-    leave: Option<Box<Leave>>,
+    pub(super) leave: Option<Box<Leave>>,
     /// For one whose objects have children.
-    arrivals: Option<Box<Arrivals>>,
+    pub(super) arrivals: Option<Box<Arrivals>>,
     /// Whether objects came with the last piece whose children are waited for.
     arrives: bool,
     /// Whether its resource is the ring's.
@@ -161,16 +161,6 @@ impl Watched {
     fn tell(&self, deleted: &Deleted, form: Form) -> Bytes {
         let event = self.frames.deleted(deleted, form);
         if self.marker.is_some() { frames::marked(&event, Timestamp::now()).into() } else { event }
-    }
-
-    /// A watch that goes on without the Lease.
-    pub(super) fn leaving(&mut self, leave: Leave) {
-        self.leave = Some(leave.into());
-    }
-
-    /// A watch whose objects have children.
-    pub(super) fn arriving(&mut self, arrivals: Option<Arrivals>) {
-        self.arrivals = arrivals.map(Box::new);
     }
 
     /// What it was admitted by may be over: from then on its client is told what leaves, or nothing, until it can open another.
@@ -421,11 +411,6 @@ impl Watched {
             self.pending = self.pending.take().max(piece.proves);
             Held::Piece(piece.bytes)
         }))
-    }
-
-    /// What waits, of one whose objects have children.
-    pub(super) fn arrivals(&mut self) -> Option<&mut Arrivals> {
-        self.arrivals.as_deref_mut()
     }
 
     /// Looks at a piece that passes; returns what of it the client gets.

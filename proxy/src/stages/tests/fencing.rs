@@ -7,7 +7,8 @@ use tokio::time::{advance, timeout};
 
 use super::*;
 use crate::{
-    fence::{Guard, Moving},
+    fence::Guard,
+    views::{Drained, fixtures},
     wire,
 };
 
@@ -138,9 +139,8 @@ impl Fenced {
 
     /// The same; it was drained before, unless the drains of before are known.
     fn found_drained(&self) -> Guard {
-        let (namespace, name, uid) = (Some("a".into()), "b".into(), "uid-b".into());
-        let object = Moving { resource: things(), namespace, name, uid };
-        self.lab.shared.fence.drained(object, &"7".parse().unwrap(), GRACE, self.term())
+        let object = Drained { uid: "uid-b".into(), name: "b".into(), ..fixtures::drained(things(), Some("a"), 7) };
+        self.lab.shared.fence.drained(Arc::new(object), GRACE, self.term())
     }
 
     /// Lets the thing `b` go, up to the acknowledgement.

@@ -4,11 +4,7 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use tokio::time::timeout;
 
 use super::*;
-use crate::{
-    fence::Moving,
-    policy::Policy,
-    views::fixtures::{at, leaving},
-};
+use crate::{policy::Policy, views::fixtures::leaving};
 
 const WATCH: &str = "/apis/x.io/v1/namespaces/a/things?watch=1";
 
@@ -117,8 +113,7 @@ async fn a_read_is_not_older_than_its_term_and_than_the_last_drain() {
     for (version, is_kept) in [(9, false), (10, true), (14, true)] {
         assert_eq!(is_kept_at(&lab, version).await, is_kept, "{version}");
     }
-    let moving = Moving { resource: things(), namespace: None, name: "a".to_owned(), uid: "u".into() };
-    let _drained = lab.shared.fence.drained(moving, &"15".parse().unwrap(), Duration::ZERO, 0);
+    let _drained = lab.shared.fence.drained(leaving(things(), None, 15), Duration::ZERO, 0);
     for (version, is_kept) in [(14, false), (15, true)] {
         assert_eq!(is_kept_at(&lab, version).await, is_kept, "{version}");
     }
@@ -135,9 +130,9 @@ async fn is_kept_at(lab: &Lab, version: u64) -> bool {
 async fn what_was_seen_before_etcd_was_restored_does_not_count() {
     let lab = changed(true, at_ten);
     let drained = |version: u64| {
-        let moving = Moving { resource: things(), namespace: None, name: "a".to_owned(), uid: "u".into() };
-        drop(lab.shared.fence.drained(moving, &at(version), Duration::ZERO, 0));
-        lab.shared.views.gone(&leaving(things(), None, version));
+        let object = leaving(things(), None, version);
+        lab.shared.views.gone(&object);
+        drop(lab.shared.fence.drained(object, Duration::ZERO, 0));
     };
     drained(5_000);
     assert!(is_kept_at(&lab, 10).await);
