@@ -146,5 +146,5 @@ fn reference_page_has_every_option_and_field() {
         return fs::write(path, page).unwrap();
     }
     let command = format!("{WRITE}=1 cargo test -p ringside-cli --test reference");
-    assert!(stale.is_empty(), "docs/src/reference.md is out of date ({stale:?}); write it anew:\n  {command}");
+    assert!(stale.is_empty(), "docs/src/reference.md is out of date ({stale:?}); write it again:\n  {command}");
 }

@@ -51,7 +51,7 @@ const DEADLINE: Duration = Duration::from_secs(300);
 
 /// What waited for longer is forgotten, even if it was found again: well beyond the longest fault and what runs out after it,
 /// the Leases of a shard and of the sharder's leader and the lock of a controller that was killed, for a shard and the one that
-/// comes after it; and well below the period in which the sharder looks through all objects.
+/// comes after it; and well below the period in which the sharder scans all objects.
 const FORGOTTEN: Duration = Duration::from_secs(120);
 
 /// What a shell reports for a program that Ctrl-C ended.

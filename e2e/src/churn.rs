@@ -10,7 +10,7 @@ use crate::{
     system::{Settings, System, SystemError},
 };
 
-/// So many run at least, for there to be somebody to move to, and at most, for a small machine.
+/// So many run at least, for there to be a shard to move to, and at most, for a small machine.
 const SHARDS: RangeInclusive<usize> = 2..=4;
 
 /// The longest pause between two changes: some meet the moves of the one before, some meet none.

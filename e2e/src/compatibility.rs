@@ -151,7 +151,7 @@ impl Section {
     fn remedy(&self, path: &Path) -> String {
         let Self { name, test } = self;
         let command = format!("{WRITE}=1 cargo test -p ringside-tests --test {test}");
-        format!("the section `{name}` of {} does not say what was seen; write it anew:\n  {command}", path.display())
+        format!("the section `{name}` of {} does not say what was seen; write it again:\n  {command}", path.display())
     }
 
     fn settle_in(&self, path: &Path, text: &str, task: Task) -> Result<()> {

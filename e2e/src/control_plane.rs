@@ -1,8 +1,8 @@
 //! A real control plane on loopback: etcd, API server and, where asked for, controller manager; ready in seconds.
 //!
 //! Several run side by side, each in a folder and on ports of its own, and each is gone without a trace when it is
-//! dropped or its owner ends (see [`process`](crate::process)). There are no nodes, and Pods are objects that nobody runs,
-//! but where a [`node`](crate::node) is added.
+//! dropped or its owner ends (see [`process`](crate::process)). There are no nodes, and Pods are objects that no
+//! kubelet runs, but where a [`node`](crate::node) is added.
 
 mod admin;
 mod another;

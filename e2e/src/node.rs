@@ -42,7 +42,7 @@ const IMPORT_DEADLINE: Duration = Duration::from_secs(60);
 /// A running node with its control plane.
 pub struct Node {
     // Dropped in this order: the kubelet first, which keeps pods alive, before the pods, which end with the namespaces; the
-    // cgroup and the folder once nobody uses them.
+    // cgroup and the folder once no process uses them.
     _processes: Vec<Process>,
     control_plane: ControlPlane,
     ground: Ground,
@@ -137,7 +137,7 @@ impl Node {
         &self.layout.dir
     }
 
-    /// A kubectl for whoever is not in the network of the node: it goes there, and has all rights.
+    /// A kubectl for a caller that is not in the network of the node: it goes there, and has all rights.
     pub fn kubectl(&self) -> PathBuf {
         self.layout.kubectl()
     }

@@ -35,7 +35,7 @@ pub struct Picture {
     pub shards: BTreeMap<String, String>,
     /// How many objects each shard owns.
     pub owned: BTreeMap<String, usize>,
-    /// How many objects each shard was asked to let go of.
+    /// How many objects each shard was asked to release.
     pub draining: BTreeMap<String, usize>,
     /// How many objects have no owner.
     pub unassigned: usize,
@@ -171,7 +171,7 @@ fn of_lease(before: Option<&Lease>, now: Option<&Lease>) -> Option<Event> {
 #[derive(Debug)]
 struct Known<K> {
     all: HashMap<String, K>,
-    /// While the watch lists anew: what it has not named yet. The rest is gone when the list ends.
+    /// While the watch lists again: what it has not named yet. The rest is gone when the list ends.
     unconfirmed: HashSet<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Shards that are nothing but a Lease, and let go of what they are asked to at once: what the contract asks of a member of a
-//! ring, without a controller and its proxy. Many of them cost a few requests a second.
+//! Shards that are nothing but a Lease, and release what they are asked to at once: what the contract asks of a member
+//! of a ring, without a controller and its proxy. Many of them cost a few requests a second.
 
 use std::{
     sync::{
@@ -40,7 +40,7 @@ pub const LEASE_RING: &str = RingKind::ClusterRing.names().lease_label;
 /// Renewals in one duration, as of client-go's leader election.
 const RENEWALS: u32 = 3;
 
-/// Acknowledgements under way at once: more than the sharder writes at once, so that nobody waits for them.
+/// Acknowledgements under way at once: more than the sharder writes at once, so that no move waits for them.
 const ACKNOWLEDGEMENTS: usize = 32;
 
 /// A member of a ring; it stops renewing when it is dropped.
@@ -125,7 +125,7 @@ impl PlainShard {
         self.clock.0.store(seconds, Ordering::Relaxed);
     }
 
-    /// Lets go of the Lease, as at a graceful end.
+    /// Releases the Lease, as at a graceful end.
     pub async fn release(self) -> kube::Result<()> {
         self.renewing.abort();
         write(&self.leases, &self.name, "", &self.clock).await
@@ -153,12 +153,13 @@ async fn write(leases: &Api<Lease>, name: &ShardName, holder: &str, clock: &Cloc
 pub struct Acknowledger(#[allow(dead_code, reason = "stops the task")] AbortOnDropHandle<()>);
 
 impl Acknowledger {
-    /// Acknowledges what shards are asked to let go of of which `lets_go` says that they do, once the grace is over that was asked for.
+    /// Acknowledges the drains of shards for which `releases` returns true, each once the grace that it asks for is
+    /// over.
     pub fn start(
         client: &Client,
         labels: &RingLabels,
         resource: &ApiResource,
-        lets_go: impl Fn(&str) -> bool + Send + Sync + 'static,
+        releases: impl Fn(&str) -> bool + Send + Sync + 'static,
     ) -> Self {
         let objects: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), resource);
         let (client, labels, resource) = (client.clone(), Arc::new(labels.clone()), resource.clone());
@@ -166,13 +167,13 @@ impl Acknowledger {
         let drained = watcher(objects, config).default_backoff().applied_objects().filter_map(|object| {
             ready(object.inspect_err(|error| tracing::warn!(%error, "can't watch for drained objects")).ok())
         });
-        let (lets_go, writes) = (Arc::new(lets_go), Arc::new(Semaphore::new(ACKNOWLEDGEMENTS)));
+        let (releases, writes) = (Arc::new(releases), Arc::new(Semaphore::new(ACKNOWLEDGEMENTS)));
         let acknowledging = drained.for_each_concurrent(None, move |object| {
-            let (client, labels, resource, lets_go, writes) =
-                (client.clone(), labels.clone(), resource.clone(), lets_go.clone(), writes.clone());
+            let (client, labels, resource, releases, writes) =
+                (client.clone(), labels.clone(), resource.clone(), releases.clone(), writes.clone());
             async move {
                 let ownership = labels.ownership(object.metadata.labels.as_ref());
-                let (Some(shard), Some(drain)) = (ownership.shard.filter(|shard| lets_go(shard)), ownership.drain)
+                let (Some(shard), Some(drain)) = (ownership.shard.filter(|shard| releases(shard)), ownership.drain)
                 else {
                     return;
                 };
@@ -189,7 +190,7 @@ impl Acknowledger {
                 let params = PatchParams { field_manager: Some(ACKNOWLEDGER.to_owned()), ..PatchParams::default() };
                 let patched = objects.patch(&object.name_any(), &params, &Patch::<()>::Json(patch)).await;
                 if let Err(error) = patched {
-                    // Somebody else did, or it is gone: the next event says so.
+                    // Another client did, or it is gone: the next event says so.
                     tracing::debug!(%error, object = object.name_any(), "a drain was not acknowledged");
                 }
             }

@@ -18,7 +18,7 @@ const ATTEMPTS: usize = 1000;
 
 static HANDED_OUT: LazyLock<Mutex<HashSet<u16>>> = LazyLock::new(Mutex::default);
 
-/// A port of 127.0.0.1 that nobody listens on and that this process did not hand out before. Another process can
+/// A port of 127.0.0.1 that no process listens on and that this process did not hand out before. Another process can
 /// still take it: a server that finds its port taken is started again with another one.
 pub fn free_port() -> io::Result<u16> {
     let mut handed_out = HANDED_OUT.lock().unwrap_or_else(PoisonError::into_inner);

@@ -109,9 +109,9 @@ impl Relay {
         Self::before(control_plane, &control_plane.url(), &control_plane.ca_path(), offer, None).await
     }
 
-    /// Starts one in front of somebody else who answers as an API server does, at this address and with a certificate of
-    /// the authority in `ca`. To clients it is the control plane's API server. What passes by it is kept under the mark,
-    /// and carries it from there on.
+    /// Starts one in front of another server that answers as an API server does, at this address and with a certificate
+    /// of the authority in `ca`. To clients it is the control plane's API server. What passes by it is kept under the
+    /// mark, and carries it from there on.
     pub async fn marking(
         control_plane: &ControlPlane,
         address: SocketAddr,

@@ -101,7 +101,7 @@ pub struct Settings {
     pub lease_duration: Duration,
     /// How long a controller must have been silent about an object before it is handed over.
     pub drain_grace: Duration,
-    /// How often the sharder looks through all objects.
+    /// How often the sharder scans all objects.
     pub sync_period: Duration,
     /// How many objects an operator works on at once.
     pub concurrency: usize,
@@ -123,11 +123,11 @@ pub struct Settings {
     pub log_filter: String,
     /// How the operators of shards find their proxy; in a container none but that in Go.
     pub way_in: WayIn,
-    /// Whether the API server reaches the sharder's webhook. If not, it is told an address where nobody listens.
+    /// Whether the API server reaches the sharder's webhook. If not, it is told an address where nothing listens.
     pub webhook: bool,
     /// How long the webhook's certificates are valid, where it is not as usual.
     pub certificate_lifetime: Option<Duration>,
-    /// The webhook's certificate, where somebody else keeps it, and the sharder makes none.
+    /// The webhook's certificate, where another program keeps it, and the sharder makes none.
     pub kept_certificate: Option<KeptCertificate>,
     /// Whether shards reach the API server, it etcd, and it the webhook, by lines that can be slow, or broken.
     pub lines: bool,
@@ -170,7 +170,7 @@ impl Default for Settings {
             // Far more often than the 5 minutes of the contract would only hide what a watch has missed.
             sync_period: Duration::from_secs(300),
             concurrency: 4,
-            // What controller-runtime does where nobody says otherwise.
+            // What controller-runtime does where no option says otherwise.
             renew_deadline: Duration::from_secs(10),
             chain: false,
             operator: Operator::Go,

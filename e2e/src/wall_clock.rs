@@ -46,7 +46,7 @@ impl WallClock {
     /// # Errors
     /// When its file is gone.
     pub fn shift(&self, seconds: i64) -> io::Result<()> {
-        // In one write: nobody reads half of it.
+        // In one write: no process reads half of it.
         fs::File::options().write(true).open(&self.shift)?.write_all_at(&seconds.to_ne_bytes(), 0)
     }
 }

@@ -59,11 +59,11 @@ pub struct Updates {
     made: Arc<AtomicUsize>,
 }
 
-/// The time between changes of objects that nobody is meant to change.
+/// The time between changes of objects that no client is meant to change.
 const SELDOM: Duration = Duration::from_secs(3600);
 
 impl Workload {
-    /// Objects in the systems' namespace that are worked on in no time, and that nobody changes.
+    /// Objects in the systems' namespace that are worked on in no time, and that no client changes.
     #[must_use]
     pub fn idle(prefix: &'static str, objects: usize) -> Self {
         let namespace = NAMESPACE.to_owned();

@@ -48,7 +48,7 @@ pub fn run(body: &[u8]) {
     let answer = WEBHOOK.answer(body).expect("an answer");
     let answer: Value = serde_json::from_slice(&answer).expect("the answer is JSON");
     let response = &answer["response"];
-    // Whatever it is, nobody is kept from writing.
+    // Whatever it is, no client is kept from writing.
     assert_eq!((&answer["kind"], &response["allowed"]), (&json!("AdmissionReview"), &json!(true)));
     for warning in response["warnings"].as_array().into_iter().flatten() {
         assert!(warning.as_str().is_some_and(|warning| warning.len() <= 256));

@@ -83,7 +83,7 @@ pub(super) fn lead_back((name, container): (&str, &mut Object), before: &Before)
         let is_ours = match variable {
             KUBECONFIG | HOST | PORT => true,
             NO_PROXY if was_added => entry["value"] == LOOPBACK,
-            // What has been changed since is somebody else's.
+            // What a user has changed since is not ours.
             _ => former(variable).is_some_and(|former| with_loopback(former).as_ref() == Some(entry)),
         };
         match (is_ours, former(variable)) {

@@ -175,7 +175,8 @@ impl Model for Handover {
             Property::always(promises::HELD, promises::held),
             Property::always(promises::SETTLES, promises::settles),
         ];
-        // Behind the fence objects are taken by force: nobody waits for their shard, and what it writes the API server refuses.
+        // Behind the fence objects are taken by force. No sharder waits for their shard, and the API server refuses
+        // what it writes.
         if self.case.budget.forces == 0 || !self.case.fence {
             all.push(Property::always(promises::ONE_WORKS, promises::one_works));
             all.push(Property::always(promises::ONE_WRITES, promises::one_writes));

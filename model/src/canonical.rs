@@ -24,7 +24,7 @@ impl State {
         self.each_drain(|value| *value = below(known, *value));
     }
 
-    /// A drain value that nobody knows yet.
+    /// A drain value that is not in use yet.
     pub(crate) fn fresh_drain(&mut self) -> u8 {
         let mut fresh = 0;
         self.each_drain(|value| fresh = fresh.max(*value + 1));

@@ -89,7 +89,7 @@ impl Handover {
         };
         let patch = match job.next {
             Next::Drain(value) => {
-                let from = seen.ownership.shard.expect("only who has an object is asked to let go");
+                let from = seen.ownership.shard.expect("only a shard that has an object is asked to release it");
                 patch::drain(&self.labels, UID, from, &value.to_string())
             }
             Next::TakeBack => {

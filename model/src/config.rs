@@ -43,7 +43,7 @@ pub enum Mistake {
     NoGrace,
     /// The fence does not close with the acknowledgement.
     NoFence,
-    /// A list may be older than the shard's term, or than an object that it let go.
+    /// A list may be older than the shard's term, or than an object that it released.
     OldLists,
     /// A watch that ended is no view any more.
     EndedWatchForgotten,
@@ -91,13 +91,13 @@ pub enum Mistake {
     ForcedUnfenced,
     /// A drain is taken back although the child is with another shard.
     TakenBackApart,
-    /// A drained object that its own controller writes without its labels counts as let go of.
+    /// A drained object that its own controller writes without its labels counts as released.
     DroppedLabelsLetGo,
     /// A proxy that begins again does not wait for what the one before it has let through.
     WritesOfBeforeForgotten,
     /// A proxy that begins again lets through what it has not asked about.
     RestartTrusts,
-    /// A proxy that begins again lets through what nobody else has yet: the one before it may have let that go.
+    /// A proxy that begins again lets through what no other shard has yet: the one before it may have released that.
     NobodysTrusted,
 }
 
@@ -124,7 +124,7 @@ pub struct Budget {
     pub cuts: u8,
     /// PUTs by a controller that drop the labels of its object.
     pub strips: u8,
-    /// Writes by somebody that leave the labels alone.
+    /// Writes by another client that leave the labels alone.
     pub touches: u8,
     /// Messages that are lost: acknowledgements, renewals, writes of a replica that is gone.
     pub losses: u8,
@@ -144,12 +144,12 @@ pub struct Budget {
     pub lapses: u8,
     /// Renewals of holds: each may be carried out at any time.
     pub renewals: u8,
-    /// Leases of working shards that somebody deletes.
+    /// Leases of working shards that a user deletes.
     pub deletions: u8,
     /// Decisions of the second replica, where there is one.
     pub decisions: u8,
     /// Times that a second API server, which shows what was so at first, catches up with the one that all write to. 0: it never
-    /// does, and whoever asks it reads the past.
+    /// does, and a client that asks it reads the past.
     pub catch_ups: u8,
 }
 
@@ -211,7 +211,7 @@ pub struct Handover {
     views: HashMap<Judged, View>,
 }
 
-/// What each shard's Lease is judged to be. None: nobody's, or not seen.
+/// What each shard's Lease is judged to be. None: not available, or not seen.
 pub(crate) type Judged = [Option<ShardState>; SHARDS];
 
 /// What takes part in partitioning.

@@ -168,7 +168,7 @@ impl Handover {
         true
     }
 
-    /// The time of a hold is over: whoever relied on it knew before, and the API server has ended what was sent under it.
+    /// The time of a hold is over. Its sharder knew before; the API server has ended what was sent under it.
     fn hold_ends(&self, state: &mut State, shard: usize) -> bool {
         if state.left.lapses == 0 || !state.leases[shard].is_held_by_sharder() {
             return false;
@@ -322,7 +322,7 @@ impl Lease {
 }
 
 impl State {
-    /// The gate closes: streams are cut, and nobody waits any more for what was sent.
+    /// The gate closes: streams are cut, and the proxy waits no more for what was sent.
     pub(crate) fn close(&mut self, shard: usize) {
         let pod = &mut self.pods[shard];
         pod.is_fresh = false;
@@ -335,7 +335,7 @@ impl State {
             watch.shown = None;
         }
         for held in &mut pod.objects {
-            // Its requests are refused now; what it makes of that, nobody knows.
+            // The controller's requests are refused now; what it makes of that is unknown.
             held.woken |= std::mem::take(&mut held.worked_on);
             if held.write != Write::None {
                 held.write = Write::LeftBehind;

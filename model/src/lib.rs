@@ -11,7 +11,7 @@
 //! - at most one shard acts on an object, but where one is taken by force behind the fence; and no write of a former owner
 //!   lands while it could have been waited for;
 //! - where an object is, there is its child. Each is written by itself. So a write without answer can part them, or the end of a
-//!   hold, where nobody could know: then they come together again;
+//!   hold, where no sharder could know: then they come together again;
 //! - nothing is taken over from a shard that is gone but under a hold on its Lease;
 //! - from here, a run without further faults settles, with every object at its shard, and its child too. Said of every state it
 //!   is a safety property: no circle of states can feign progress.

@@ -18,7 +18,7 @@ pub const HELD: &str = "nothing is taken over but under a hold on the Lease of t
 /// Of everything from here on.
 pub const SETTLES: &str = "without further faults all settles, each object together with its child";
 
-/// Not counted are controllers of which nobody can know: one that sleeps for longer than the grace in the middle of a
+/// Not counted are controllers of which no proxy can know: one that sleeps for longer than the grace in the middle of a
 /// reconcile, and one that goes on with what it had before a gap in its Lease.
 pub(crate) fn one_works(_: &Handover, state: &State) -> bool {
     at_most_one(state, |pod, object, _| pod.objects[object].worked_on)
@@ -42,8 +42,8 @@ fn at_most_one(state: &State, does: impl Fn(&Pod, usize, bool) -> bool) -> bool 
     (0..OBJECTS).all(|object| count(object) <= 1)
 }
 
-/// Not counted without the API server's fence are writes that nobody could wait for: of a shard that died, or that lost its
-/// Lease. Behind it there is no exception.
+/// Not counted without the API server's fence are writes that no proxy could wait for: of a shard that died, or that
+/// lost its Lease. Behind it there is no exception.
 pub(crate) fn no_foreign_write(_: &Handover, state: &State) -> bool {
     !matches!(state.broken, Some(Broken::ForeignWrite(_)))
 }
@@ -52,9 +52,9 @@ pub(crate) fn held(_: &Handover, state: &State) -> bool {
     !matches!(state.broken, Some(Broken::Unheld(_)))
 }
 
-/// Of shards that are there and see the object. Not counted is what nobody could know of: that a write without answer was
-/// carried out after all, or another leader's beside this one's; and that a hold ran out between child and object. All that is
-/// brought together again.
+/// Of shards that are there and see the object. Not counted is what no sharder could know of: that a write without
+/// answer was carried out after all, or another leader's beside this one's; and that a hold ran out between child and
+/// object. All that is brought together again.
 pub(crate) fn child_first(_: &Handover, state: &State) -> bool {
     let is_there = |shard: u8| state.leases[usize::from(shard)].holder == Holder::Shard;
     let is_apart = |it: &Object| it.child.is_some() && it.child != it.shard && it.drain.is_none();

@@ -14,7 +14,7 @@ const TURNS: usize = 30;
 impl Handover {
     pub(crate) fn settles(&self, state: &State) -> bool {
         let mut state = *state;
-        // Nobody is left to do anything: what died begins again.
+        // Where no shard runs, what died begins again.
         let restarts = if state.pods.iter().any(|pod| pod.runs && !pod.ended) { 0 } else { u8::MAX };
         state.left = Budget { restarts, ticks: u8::MAX, catch_ups: u8::MAX, lapses: u8::MAX, ..Budget::default() };
         let mut way = Vec::new();

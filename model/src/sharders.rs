@@ -43,13 +43,13 @@ impl Handover {
             }
             Action::CarryOut(replica) => self.carry_out(state, replica),
             Action::Refuse(replica) => self.refuse(state, replica),
-            // It begins anew among other shards.
+            // It begins again among other shards.
             Action::Crash(replica) => {
                 let crashes = state.left.losses > 0 && state.replicas[replica].job.take().is_some();
                 state.left.losses -= u8::from(crashes);
                 crashes
             }
-            // Nobody waits for the answer.
+            // The replica does not wait for the answer.
             Action::Abandon(replica) => {
                 let may = state.left.lates > 0 && state.late.is_none() && state.replicas[replica].job.is_some();
                 if may {

@@ -117,8 +117,8 @@ impl Handover {
         true
     }
 
-    /// A write arrives. Without the API server's fence it is carried out, whoever sent it; what nobody could wait for any
-    /// more is not counted then. The fence judges it as it arrives: behind it each one counts that lands.
+    /// A write arrives. Without the API server's fence it is carried out, whichever shard sent it. What no proxy could
+    /// wait for any more is not counted then. The fence judges it as it arrives: behind it each one counts that lands.
     fn write_lands(&self, state: &mut State, shard: usize, object: usize) -> bool {
         let write = std::mem::take(&mut state.pods[shard].objects[object].write);
         let is_foreign = state.now.objects[object].shard.is_some_and(|owner| usize::from(owner) != shard);
@@ -131,7 +131,7 @@ impl Handover {
         write != Write::None
     }
 
-    /// Nothing of the controller can concern the object any more: its proxy lets go.
+    /// Nothing of the controller can concern the object any more: its proxy releases it.
     fn send_acknowledgement(&self, pod: &mut Pod, object: usize) -> bool {
         let held = pod.objects[object];
         let Some((value, version)) = held.drained else { return false };
@@ -189,13 +189,13 @@ impl Handover {
     }
 
     /// The proxy dies, and its container begins again while the controller runs on: with the Lease of its Pod, which it has to
-    /// renew by the next tick, and without any memory. What nobody knows of is asked about, and nothing older is shown.
+    /// renew by the next tick, and without any memory. What it does not know is asked about; nothing older is shown.
     fn begin_again(&self, state: &mut State, shard: usize) {
         let (version, trusts) = (state.now.version, self.makes(Mistake::RestartTrusts));
         let trusted = self.makes(Mistake::NobodysTrusted);
         let pod = &mut state.pods[shard];
         for held in &mut pod.objects {
-            // Its requests broke off; what it makes of that, nobody knows.
+            // The controller's requests broke off; what it makes of that is unknown.
             held.woken |= std::mem::take(&mut held.worked_on);
             if held.write == Write::UnderWay {
                 held.write = Write::OfBefore;
@@ -210,8 +210,8 @@ impl Handover {
         match action {
             Action::Kill(shard) => die(state, shard),
             Action::KillProxy(shard) => self.begin_again(state, shard),
-            // The proxy goes on, until requests have finished, and what is drained may be let go meanwhile: by the grace, in which
-            // the controller sends nothing, so it has no step of its own.
+            // The proxy goes on, until requests have finished, and what is drained may be released meanwhile: by the
+            // grace, in which the controller sends nothing, so it has no step of its own.
             Action::End(shard) => {
                 let pod = &mut state.pods[shard];
                 (pod.ended, pod.watch) = (true, None);
@@ -264,7 +264,7 @@ fn send(state: &mut State, shard: usize, object: usize) -> bool {
     let held = &mut pod.objects[object];
     let acts = pod.runs && !pod.ended && !pod.paused && pod.holds;
     let may = acts && (held.worked_on || held.woken) && held.write == Write::None;
-    // What was let go is asked for: it may be back.
+    // What was released is asked for: it may be back.
     let is_anothers = stored.shard.is_some_and(|owner| usize::from(owner) != shard);
     let passes = !held.fenced || stored.is_shown_to(shard) || (held.trusted && !is_anothers);
     if !may || !passes || state.left.writes == 0 {

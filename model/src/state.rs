@@ -12,7 +12,7 @@ pub(crate) const OBJECTS: usize = 2;
 /// Sharder replicas at most.
 pub(crate) const REPLICAS: usize = 2;
 
-/// A resourceVersion. Only the order of those that somebody remembers matters.
+/// A resourceVersion. Only the order of those that are remembered matters.
 pub(crate) type Version = u8;
 
 /// Everything that matters at one moment.
@@ -54,7 +54,7 @@ pub(crate) struct Snapshot {
     pub(crate) version: Version,
 }
 
-/// An object, as far as it concerns anybody.
+/// An object, with what any process reads of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Object {
     pub(crate) shard: Option<u8>,
@@ -129,7 +129,7 @@ pub(crate) struct Held {
     pub(crate) drained: Option<(u8, Version)>,
     /// The proxy asks for the object's labels before it lets a write through.
     pub(crate) fenced: bool,
-    /// The proxy has begun again since, and is wrong about what is nobody's.
+    /// The proxy has begun again since, and is wrong about what has no owner.
     pub(crate) trusted: bool,
     /// The value in an acknowledgement that is under way.
     pub(crate) acknowledgement: Option<u8>,
@@ -140,9 +140,9 @@ pub(crate) enum Write {
     #[default]
     None,
     UnderWay,
-    /// The proxy that admitted it has died, and its successor lets go of nothing for as long as it can take.
+    /// The proxy that admitted it has died, and its successor releases nothing for as long as it can take.
     OfBefore,
-    /// The proxy that admitted it has lost its Lease since: nobody waits for it.
+    /// The proxy that admitted it has lost its Lease since: no proxy waits for it.
     LeftBehind,
 }
 

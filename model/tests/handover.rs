@@ -58,7 +58,7 @@ fn broken_without_mistake(name: &str, case: Case) -> Broken {
     static TRIED: Tried = Mutex::new(Vec::new());
     let case = Case { mistake: None, ..case };
     let result = {
-        let mut tried = TRIED.lock().expect("nobody panics here");
+        let mut tried = TRIED.lock().expect("no thread panics here");
         let known = tried.iter().find(|(other, _)| *other == case).map(|(_, result)| result.clone());
         known.unwrap_or_else(|| {
             let new = Arc::default();
@@ -97,12 +97,12 @@ fn two(budget: Budget) -> Case {
     Case { budget, joins: false, objects: 1, ..Case::default() }
 }
 
-/// Three shards at work on both objects, with time for one of them, and for whoever dies.
+/// Three shards at work on both objects, with time for one of them, and for one that dies.
 fn three(budget: Budget) -> Case {
     Case { budget, all_work: true, steady: [true, true, false], ..Case::default() }
 }
 
-/// The same where whoever dies or stands still is the only one who has time.
+/// The same where the shard that dies or stands still is the only one that has time.
 fn calm(budget: Budget) -> Case {
     Case { steady: [true; 3], ..three(budget) }
 }

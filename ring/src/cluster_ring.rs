@@ -318,7 +318,7 @@ pub const SHARDER_NAMESPACE: &str = "ringside-system";
 /// The namespaces that a ring without a selector of its own leaves alone: those of the contract ("Assignment"), and ours.
 pub const EXCLUDED_NAMESPACES: [&str; 3] = ["kube-system", "sharding-system", SHARDER_NAMESPACE];
 
-/// How long a shard may take to let go of an object where the ring does not say.
+/// How long a shard may take to release an object where the ring does not say.
 pub const DRAIN_DEADLINE: Duration = Duration::from_secs(60);
 
 impl ClusterRingStatus {
@@ -338,7 +338,7 @@ impl ClusterRingStatus {
 }
 
 impl ClusterRingSpec {
-    /// How long a shard may take to let go of an object.
+    /// How long a shard may take to release an object.
     pub fn drain_deadline(&self) -> Duration {
         self.drain_deadline_seconds.map_or(DRAIN_DEADLINE, |seconds| Duration::from_secs(seconds.into()))
     }
@@ -401,9 +401,9 @@ impl ClusterRingSpec {
         self.resources.iter().any(|main| main.controlled_resources.contains(resource))
     }
 
-    /// Whether an object of this main resource that was let go of stays without labels until the sharder's controller assigns
-    /// it: what it controls is moved first, and the API server's fence could not tell who else assigns it from a shard (DESIGN,
-    /// "The webhook must not undo the handover").
+    /// Whether a released object of this main resource stays without labels until the sharder's controller assigns it.
+    /// What it controls is moved first. And the API server's fence could not tell another client that assigns it from a
+    /// shard (DESIGN, "The webhook must not undo the handover").
     pub fn waits_when_let_go(&self, resource: &GroupResource) -> bool {
         let controls =
             |main: &RingResource| main.group_resource() == *resource && !main.controlled_resources.is_empty();
@@ -437,7 +437,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_but_the_shards_keeps_the_fence_unless_the_ring_asks_for_more() {
+    fn the_proxy_is_the_fence_unless_the_ring_asks_for_more() {
         let said = |spec: serde_json::Value| serde_json::from_value::<ClusterRingSpec>(spec).unwrap().fence;
         assert_eq!(said(serde_json::json!({"resources": []})), Fence::Proxy);
         assert_eq!(said(serde_json::json!({"resources": [], "fence": "APIServer"})), Fence::ApiServer);

@@ -1,4 +1,4 @@
-//! The grace: how long nothing was sent about an object before its shard lets go of it.
+//! The grace: how long nothing was sent about an object before its shard releases it.
 //!
 //! An addition of ours to the contract, optional on both sides. A shard says on its Lease what it keeps to, and the sharder
 //! repeats that in the drain's value, behind the id of the move. So an acknowledgement says that the shard created nothing

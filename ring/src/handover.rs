@@ -32,7 +32,7 @@ pub enum Write<'a> {
 pub enum Verdict<'a> {
     /// Nothing: the object has an owner, or waits for one in the right order.
     Leave,
-    /// Nobody owns it: the write may name the shard that it belongs to.
+    /// The object has no owner: the write may name the shard that it belongs to.
     Assign,
     /// The write would drop the labels behind the owner's back: put these back.
     Restore(Ownership<'a>),
@@ -41,8 +41,8 @@ pub enum Verdict<'a> {
 /// Decides what the webhook does with a write to an object, main or controlled.
 ///
 /// `waits`: what loses its owner stays unlabelled for the sharder's controller. The object has controlled objects of the
-/// ring's, which must be moved after its owner let go and before it is assigned; or the API server's fence lets no shard set
-/// a label, and could not tell the webhook's choice from the shard's own.
+/// ring's, which must be moved after its owner released it and before it is assigned; or the API server's fence lets no
+/// shard set a label, and could not tell the webhook's choice from the shard's own.
 ///
 /// The API server calls the webhook when the old OR the new object lacks the shard label (tried on v1.37), so it sees PUTs from a
 /// template that drop every label it does not know; and acknowledgements, but for those that its configuration leaves out, as
@@ -60,7 +60,7 @@ pub fn review(write: Write<'_>, waits: bool) -> Verdict<'_> {
         }
         Write::Update { new: Ownership { shard: Some(_), .. }, .. } => Verdict::Leave,
         Write::Update { old, new, writer, manager } => {
-            // Whoever else drops both labels, such as a controller that PUTs from a template, has let go of nothing.
+            // Another client that drops both has released nothing, such as a controller that PUTs from a template.
             let by_owner = writer.is_none() || writer == old.shard;
             let by_its_proxy = manager == Some(ACKNOWLEDGER) || old.drain.and_then(Grace::asked).is_none();
             let acknowledged = old.drain.is_some() && new.drain.is_none() && by_owner && by_its_proxy;

@@ -29,7 +29,7 @@ pub const LEASE_RING_GENERATION: &str = "ringside.dev/ring-generation";
 /// optional: the API server's fence tells shards apart by that Pod, and only the shard itself knows its token.
 pub const LEASE_TOKEN_POD: &str = "ringside.dev/token-pod";
 /// Annotation on a shard Lease: how much of the objects the shard gets, compared with the others. An addition of ours,
-/// optional, for whoever writes the Lease: the shard, or a person. See [`crate::weight::Weight`].
+/// optional, for the writer of the Lease: the shard, or a person. See [`crate::weight::Weight`].
 pub const LEASE_WEIGHT: &str = "ringside.dev/weight";
 
 /// Annotation on a shard Lease, by a person: the shard is emptied, whatever its weight. An addition of ours, optional: apart
@@ -43,7 +43,7 @@ pub const LEASE_GROUP: &str = "ringside.dev/group";
 /// Annotation on a shard Lease, by the proxy, and on the sharder's election Lease: the version of the program that holds it.
 pub const LEASE_VERSION: &str = "ringside.dev/version";
 
-/// Annotation on a shard Lease: how long nothing was sent about an object before the shard lets go of it. An addition of
+/// Annotation on a shard Lease: how long nothing was sent about an object before the shard releases it. An addition of
 /// ours, optional. See [`crate::grace::Grace`].
 pub const LEASE_GRACE: &str = "ringside.dev/grace";
 
@@ -53,11 +53,11 @@ pub const LEASE_GRACE: &str = "ringside.dev/grace";
 pub const LEASE_CONTROLLER: &str = "ringside.dev/controller";
 
 /// The field manager of a shard that acknowledges a drain which carries a [grace](crate::grace::Grace). An addition of ours:
-/// whoever drops both labels under another name, such as a controller that PUTs its own object from a template, has let go
-/// of nothing. A shard that promises no grace acknowledges as the contract says, under any name.
+/// a client that drops both labels under another name has released nothing, such as a controller that PUTs its own
+/// object from a template. A shard that promises no grace acknowledges as the contract says, under any name.
 pub const ACKNOWLEDGER: &str = "ringside-acknowledgement";
 /// The field manager of a shard that labels an existing object without controller, for an owner's controller to adopt. An
-/// addition of ours: the policy that keeps labels lets nobody else but the sharder add one.
+/// addition of ours: the policy that keeps labels lets no other client but the sharder add one.
 pub const ADOPTION: &str = "ringside-adoption";
 
 const SHARD_PREFIX: &str = "shard.alpha.sharding.timebertt.dev";
@@ -68,7 +68,7 @@ const DRAIN_PREFIX: &str = "drain.alpha.sharding.timebertt.dev";
 pub struct RingLabels {
     /// Key of the label that names the shard which works on an object.
     pub shard: String,
-    /// Key of the label that asks that shard to let go of the object.
+    /// Key of the label that asks that shard to release the object.
     pub drain: String,
 }
 
@@ -86,7 +86,7 @@ impl RingLabels {
         format!("{}={shard},!{}", self.shard, self.drain)
     }
 
-    /// The selector of the objects that `shard` is asked to let go of.
+    /// The selector of the objects that `shard` is asked to release.
     pub fn drained_from(&self, shard: &ShardName) -> String {
         format!("{}={shard},{}", self.shard, self.drain)
     }
@@ -124,7 +124,7 @@ impl RingLabels {
 /// The two labels of an object that say who works on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ownership<'a> {
-    /// The value of the shard label, whatever anybody wrote into it.
+    /// The value of the shard label, whatever a client wrote into it.
     pub shard: Option<&'a str>,
     /// The value of the drain label: its presence counts, ours is unique to the move.
     pub drain: Option<&'a str>,

@@ -174,14 +174,14 @@ pub fn duration(spec: Option<&LeaseSpec>) -> Option<Duration> {
 pub struct Judgement {
     /// The state now.
     pub state: ShardState,
-    /// When the state will be another one if nobody touches the Lease; `None` when it stays.
+    /// When the state will be another one if no client writes the Lease; `None` when it stays.
     pub until: Option<Moment>,
 }
 
 /// Judges a Lease that was last SEEN to change at `observed`.
 ///
 /// Not `renewTime`, which is the shard's wall clock, but the judge's own observation counts, as in
-/// client-go's leader election: a judge that starts anew gives every shard its full time again.
+/// client-go's leader election: a judge that starts again gives every shard its full time again.
 pub fn judge(lease: &LeaseFacts, observed: Moment, now: Moment) -> Judgement {
     let expiry = observed + lease.duration;
     let stages: &[(Moment, ShardState)] = if lease.held_by_shard {

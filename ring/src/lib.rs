@@ -12,7 +12,7 @@
 //! | [`labels`] | the keys and values of all labels |
 //! | [`lease`] | the state of a shard Lease, and when it changes next |
 //! | [`controller`] | whether the controller of a shard works |
-//! | [`grace`] | how long a shard keeps still about an object before it lets go |
+//! | [`grace`] | how long a shard keeps still about an object before it releases it |
 //! | [`members`] | the shards of a ring and which of them take part in partitioning |
 //! | [`generation`] | which Pods of a Deployment are about to be replaced |
 //! | [`partition`] | the key of an object |

@@ -123,7 +123,7 @@ mod tests {
                 kept.split_once('\n').is_some_and(|(comment, kept)| comment.starts_with('#') && kept == fresh);
             assert!(
                 is_up_to_date,
-                "deploy/kustomize/{file} is out of date; write it anew:\n  \
+                "deploy/kustomize/{file} is out of date; write it again:\n  \
                  cargo run -p ringside-ring --example crd {} > deploy/kustomize/{file}",
                 kind.names().singular
             );

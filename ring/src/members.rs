@@ -150,7 +150,7 @@ impl Members {
 
     /// Whether a shard's objects are to go elsewhere: it gives them away, and the controllers of enough ready shards work. For one
     /// that ends that is one of them. For one whose controller is absent it is half of the shards, and one at least: where all began
-    /// anew, the first would be given the objects of all.
+    /// again, the first would be given the objects of all.
     pub fn is_relieved(&self, shard: &str) -> bool {
         self.relieves(shard, &self.summary())
     }
@@ -419,7 +419,7 @@ pub(crate) mod tests {
         assert_eq!((all(&roll), relieved(&roll)), (vec!["b".to_owned(), "c".to_owned()], vec!["a".to_owned()]));
         let none = of(&[("a", Ready, Absent), ("b", Ready, Absent)]);
         assert_eq!((all(&none), relieved(&none)), (vec!["a".to_owned(), "b".to_owned()], vec![]));
-        assert!(!none.may_take_over("a"), "nothing moves to where nobody works");
+        assert!(!none.may_take_over("a"), "nothing moves to where no controller works");
         let late = of(&[("a", Ready, Absent), ("b", Expired, Working)]);
         assert_eq!((all(&late), relieved(&late)), (vec!["b".to_owned()], vec![]), "b may be gone");
     }

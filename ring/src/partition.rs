@@ -70,7 +70,7 @@ pub enum Owner<R> {
     None,
     /// This one, which may be outside of the ring where it controls the object.
     One(R),
-    /// Nobody can say: several owners are of the ring, and none controls it.
+    /// Undecided: several owners are of the ring, and none controls it.
     Several,
 }
 

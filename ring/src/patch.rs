@@ -31,7 +31,7 @@ impl Seen<'_> {
     }
 }
 
-/// Names `to` as the shard of a main object and takes a drain label off, whoever had it before.
+/// Names `to` as the shard of a main object and takes a drain label off, whichever shard had it before.
 ///
 /// The absence of a label can't be tested, so for an object without owner the resourceVersion is.
 pub fn assign(labels: &RingLabels, seen: &Seen<'_>, to: &ShardName) -> Patch {
@@ -63,7 +63,7 @@ fn name(labels: &RingLabels, seen: &Seen<'_>, to: &ShardName, mut operations: Ve
     Patch(operations)
 }
 
-/// Asks `from` to let go of the object; `value` is unique to this move.
+/// Asks `from` to release the object; `value` is unique to this move.
 pub fn drain(labels: &RingLabels, uid: &str, from: &str, value: &str) -> Patch {
     Patch(vec![
         test(["metadata", "uid"], uid),
@@ -84,7 +84,7 @@ pub fn take_back(labels: &RingLabels, uid: &str, from: &str, drain: &str) -> Pat
     ])
 }
 
-/// The shard's acknowledgement: it has let go, nobody owns the object (DESIGN, "Handover", 3).
+/// The shard's acknowledgement: it has released the object, which has no owner then (DESIGN, "Handover", 3).
 ///
 /// 404 means that there is nothing left to acknowledge; 422 that something changed: read again.
 pub fn acknowledge(labels: &RingLabels, uid: &str, shard: &ShardName, drain: &str) -> Patch {

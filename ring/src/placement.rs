@@ -33,7 +33,7 @@ pub fn fitting(weights: impl IntoIterator<Item = Weight>, tokens_per_shard: NonZ
 ///
 /// Token `i` of a shard is xxHash64 (seed 0) of `<shard><i>`; an object belongs to the shard of the
 /// first token at or after the hash of its key, past the last token to the first one. Nothing is
-/// stored: whoever knows the same shards and weights computes the same placement.
+/// stored: from the same shards and weights every caller computes the same placement.
 ///
 /// A shard has as many tokens as its weight says, the first ones: a change of the weight adds some or takes some away,
 /// and moves what belongs to those. Where all weights are 0, all count as 1: a weight says how shards compare, and

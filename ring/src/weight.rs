@@ -11,8 +11,8 @@ use crate::{
 
 /// The weight of a shard: 2 gets twice as many objects as 1, and 0 none.
 ///
-/// Counted in hundredths, and bounded: a shard's tokens are memory in each replica of the sharder, and whoever may
-/// write the shard's Lease says how many they are. Only the proportion counts, so 1 to 1000 can be said as 0.01 to 10.
+/// Counted in hundredths, and bounded: a shard's tokens are memory in each replica of the sharder, and a client that
+/// may write the shard's Lease says how many they are. Only the proportion counts: 1 to 1000 can be said as 0.01 to 10.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Weight(u16);
 

@@ -92,7 +92,7 @@ impl Roll {
     }
 
     /// What no order can be below: each object leaves its Pod once, and once more where the Pod that it is going to in the end
-    /// was not there at that time, as nobody may be without an owner.
+    /// was not there at that time, as no object may be without an owner.
     fn least(&self) -> usize {
         let at = |event: Event| self.events.iter().position(|one| *one == event).unwrap();
         let ring = |pods: Range<usize>| HashRing::new(self.names[pods].iter().cloned(), TOKENS);
@@ -141,7 +141,7 @@ impl World {
                         *owner = Some(to.to_string());
                         self.moves += 1;
                     }
-                    // Its shard lets go; it is assigned next.
+                    // Its shard releases it; it is assigned next.
                     Action::Drain { .. } => *owner = None,
                     _ => break,
                 }

@@ -84,7 +84,7 @@ impl Checked {
 
 type Checks = BTreeMap<&'static str, Checked>;
 
-/// The checks behind the probes. A check that nobody has passed yet fails.
+/// The checks behind the probes. A check fails until a caller has passed it.
 #[derive(Clone, Debug)]
 pub struct Health {
     checks: Arc<watch::Sender<Checks>>,

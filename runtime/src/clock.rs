@@ -58,7 +58,7 @@ impl Clock for TokioClock {
 /// Waits until `clock` shows `moment`.
 ///
 /// Timers stop in suspend where the clock goes on, so a wait may end late (by a second at most), never early:
-/// whoever must not act after `moment` asks the clock again before acting.
+/// a caller that must not act after `moment` asks the clock again before acting.
 pub async fn sleep_until(clock: &dyn Clock, moment: Moment) {
     loop {
         let left = moment.since(clock.now());

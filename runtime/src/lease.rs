@@ -46,14 +46,15 @@ pub struct Terms {
     /// Labels that the Lease gets; `None` takes off what stood there before.
     pub labels: BTreeMap<String, Option<String>>,
     /// Annotations that the Lease gets. A Lease of the same holder with other values of these belongs to
-    /// another instance of the same name and is waited for like anybody else's.
+    /// another instance of the same name and is waited for like any other holder's.
     pub annotations: BTreeMap<String, String>,
     /// Annotations by which the holder says something about itself; `None` takes off what stood there before. Unlike the
     /// others they are no identity: they are written with every renewal, and taken off with the release, as who is not
     /// there says nothing. A change is written at once.
     pub facts: watch::Receiver<Facts>,
-    /// Whether the Lease is watched while somebody else holds it: so it is taken as soon as he lets go, and its duration
-    /// counts from his last renewal, and not from when that was looked at. That takes permission to list and watch it.
+    /// Whether the Lease is watched while another holder has it: so it is taken as soon as that one releases it. Its
+    /// duration counts from the last renewal, and not from when that was looked at. That takes permission to list and
+    /// watch it.
     pub prompt: bool,
 }
 
@@ -65,8 +66,8 @@ impl Terms {
 
     /// How long a single request waits for its answer.
     ///
-    /// Longer than from one renewal to the next, so that an API server that is slow all the time keeps nobody from
-    /// renewing: an attempt that is given up begins anew, and is as slow. And less than half of the validity, so that
+    /// Longer than from one renewal to the next, so that an API server that is slow all the time keeps no holder from
+    /// renewing: an attempt that is given up begins again, and is as slow. And less than half of the validity, so that
     /// after an answer that never comes there is time for another attempt.
     pub fn answer_within(&self) -> Duration {
         self.duration / 3

@@ -72,7 +72,7 @@ pub fn init(format: Format, filter: EnvFilter) -> FlushGuard {
         Some(lines) => BoxMakeWriter::new(move || lines.clone()),
         None => BoxMakeWriter::new(std::io::stderr),
     };
-    // The error says that somebody set a subscriber already, who then is the one that counts.
+    // The error says that a subscriber was set already, which then is the one that counts.
     let _already_set = dispatch(format, filter, writer, colours).try_init();
     FlushGuard(lines)
 }

@@ -20,7 +20,7 @@ pub enum ProbeError {
     /// The checks that fail, a line each, as the admin server tells them.
     #[error("{0}")]
     Failing(String),
-    /// There is nobody to ask.
+    /// There is no server to ask.
     #[error("nothing listens on {address}: {source}; has it started, and is this its --admin-listen?")]
     Unreachable {
         /// Who was asked.
@@ -37,7 +37,7 @@ pub enum ProbeError {
         /// For how long.
         within: Duration,
     },
-    /// Somebody else listens there.
+    /// Another server listens there.
     #[error("what listens on {address} is no admin server ({what}): is this the --admin-listen to ask?")]
     Foreign {
         /// Who was asked.

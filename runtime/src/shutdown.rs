@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 pub struct Shutdown(CancellationToken);
 
 impl Shutdown {
-    /// One that nobody has triggered.
+    /// One that is not triggered.
     pub fn new() -> Self {
         Self::default()
     }

@@ -20,7 +20,7 @@ pub enum TaskFailed {
         #[source]
         source: BoxError,
     },
-    /// A task returned although nobody asked for the end.
+    /// A task returned although no shutdown was asked for.
     #[error("{name} ended unexpectedly")]
     Ended {
         /// The task.

@@ -76,7 +76,7 @@ async fn more_requests_than_there_are_places_on_a_connection_have_several() {
 }
 
 #[tokio::test]
-async fn a_request_goes_by_the_connection_that_it_names_as_long_as_there_is_that() {
+async fn a_request_uses_the_connection_that_it_names_as_long_as_there_is_that() {
     let server = by_path().await;
     let client = client(&server);
     let connection = |answer: &Response<Held>| answer.extensions().get::<Connection>().cloned().unwrap();
@@ -151,7 +151,7 @@ async fn few_short_reads_at_a_time_go_by_http_1_and_the_others_by_http_2() {
 }
 
 #[tokio::test]
-async fn a_short_read_that_is_not_answered_by_http_1_goes_by_http_2() {
+async fn a_short_read_that_is_not_answered_by_http_1_is_sent_over_http_2() {
     let asked = Arc::new(tokio::sync::Notify::new());
     let tell = asked.clone();
     let server = Server::start(USUAL, move |request| {
@@ -182,7 +182,7 @@ async fn a_short_read_that_is_not_answered_by_http_1_goes_by_http_2() {
 }
 
 #[tokio::test]
-async fn readers_that_stop_delay_nobody() {
+async fn readers_that_stop_delay_no_other() {
     let server = by_path().await;
     let client = client(&server);
     let stuck = join_all((0..PLACES - 1).map(|_| get(&client, "/endless"))).await;
@@ -208,7 +208,7 @@ async fn a_server_without_http_2_is_spoken_to_in_http_1() {
 
 /// By HTTP/2 the connection's pings find that out.
 #[tokio::test]
-async fn whoever_waits_for_an_answer_of_a_server_without_http_2_that_hangs_is_told_in_time() {
+async fn a_request_to_a_server_without_http_2_that_hangs_fails_in_time() {
     let hangs = Arc::new(AtomicBool::new(false));
     let switch = hangs.clone();
     let server = Server::start(Settings { http2: false, ..USUAL }, move |_| {
@@ -270,7 +270,7 @@ async fn a_server_that_is_not_there_is_known_to_have_got_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let server = by_path().await;
     let kubeconfig = server.write_kubeconfig(folder.path());
-    // Nobody's port, once the listener is gone.
+    // No server's port, once the listener is gone.
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let text = std::fs::read_to_string(&kubeconfig).unwrap();
     let (before, after) = text.split_once("https://127.0.0.1:").unwrap();

@@ -1,4 +1,4 @@
-//! What becomes of a program that logs when nobody reads its standard error.
+//! What becomes of a program that logs when no process reads its standard error.
 #![allow(clippy::unwrap_used)]
 
 use std::{

@@ -1,8 +1,8 @@
 //! How long objects with children are without an owner that may work on them, from the drain to the next owner:
 //! in a calm scale-out, and in twenty changes of the shards at random, one after the other or one in the other; with two
 //! children each, or a chain of two, which are moved one after the other; with the
-//! sharder looking for children while their owner's shard lets go, and without. What takes that from the sharder is that no Lease
-//! tells the shard's grace.
+//! sharder looking for children while their owner's shard releases it, and without. What takes that from the sharder is
+//! that no Lease tells the shard's grace.
 //!
 //! The grace begins with the drain, or with the last write of a shard that was still at work on the object: what it counts from
 //! is DESIGN, "Handover", 2 c. What comes after it is told by its parts, as the API server saw them.

@@ -84,8 +84,8 @@ impl Ground {
         let log = Log::of(running.control_plane().audit_log(), running.user());
         let living = Living::default();
         let among = Arc::clone(&living);
-        let lets_go = move |shard: &str| among.lock().contains(shard);
-        let acknowledger = Acknowledger::start(&client, &labels, &ApiResource::erase::<Secret>(&()), lets_go);
+        let releases = move |shard: &str| among.lock().contains(shard);
+        let acknowledger = Acknowledger::start(&client, &labels, &ApiResource::erase::<Secret>(&()), releases);
         let placement = Placement::read(&client, &labels).await?;
         let mut ground = Self {
             shards: Vec::new(),
@@ -136,7 +136,7 @@ impl Ground {
         Ok(())
     }
 
-    /// One lets go of its Lease.
+    /// One shard releases its Lease.
     pub async fn leave(&mut self) -> anyhow::Result<Outcome> {
         let shard = self.take_last()?;
         self.begin()?;

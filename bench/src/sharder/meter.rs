@@ -100,7 +100,7 @@ async fn sample(processes: [u32; 3], samples: Arc<Mutex<Vec<Sample>>>) {
         });
         let Ok((Ok(mut sample), traffic)) = looked.await else { continue };
         for (address, bytes) in traffic {
-            // An address comes back, with a connection that begins anew.
+            // An address comes back, with a connection that begins again.
             let most = connections.entry(address).or_default();
             *most = bytes.max(*most);
         }

@@ -30,7 +30,7 @@ metadata: {name: refused}
 spec:
   matchConstraints:
     resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [UPDATE], resources: [secrets]}]
-  validations: [{expression: "false", message: "nobody changes these", reason: Forbidden}]
+  validations: [{expression: "false", message: "no client changes these", reason: Forbidden}]
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding

@@ -129,7 +129,7 @@ impl Running {
         if let Self::Ringside(_) = self {
             return Ok(PlainShard::join(&client, NAMESPACE, &RING.parse()?, shard, LEASE).await?);
         }
-        // A Lease that nobody holds, with the other label.
+        // A Lease without holder, with the other label.
         let (key, ring) = upstream::LEASE_LABEL;
         let lease = Lease {
             metadata: ObjectMeta {

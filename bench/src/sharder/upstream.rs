@@ -149,7 +149,7 @@ impl Running {
         &self.control_plane
     }
 
-    /// Creates its ring, and has it look through all objects once its webhook answers: it assigns by its webhook alone, and
+    /// Creates its ring, and has it scan all objects once its webhook answers: it assigns by its webhook alone, and
     /// what it looked at before has to wait for minutes.
     pub(super) async fn create_ring(&self, mut spec: Value) -> anyhow::Result<()> {
         self.apply(&spec).await?;

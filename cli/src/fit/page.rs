@@ -56,7 +56,7 @@ pub fn write(page: &str, all: &Rules) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Writes the page anew where `RINGSIDE_WRITE_PAGES` is set.
+    /// Writes the page again where `RINGSIDE_WRITE_PAGES` is set.
     #[test]
     fn the_page_has_the_rules_as_they_are() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/fit.md");
@@ -68,7 +68,7 @@ mod tests {
         }
         assert!(
             kept == fresh,
-            "docs/src/fit.md is out of date; write it anew:\n  \
+            "docs/src/fit.md is out of date; write it again:\n  \
              RINGSIDE_WRITE_PAGES=1 cargo test -p ringside-cli --lib -- the_page_has_the_rules"
         );
     }

@@ -1,4 +1,4 @@
-//! The documents of a YAML file. Only the one that changes is written anew; the others are printed byte by byte.
+//! The documents of a YAML file. Only the one that changes is rewritten; the others are printed byte by byte.
 
 use anyhow::{Context as _, bail};
 use ringside_inject::is_workload;
@@ -50,7 +50,7 @@ impl Documents {
         objects.into_iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
     }
 
-    /// Writes a document anew, with comments before it.
+    /// Rewrites a document, with comments before it.
     pub(super) fn replace(&mut self, at: usize, object: &Value, comments: &[String]) -> anyhow::Result<()> {
         let Some(document) = self.0.get_mut(at) else { return Ok(()) };
         let separator = if document.lines().next().is_some_and(is_separator) { "---\n" } else { "" };

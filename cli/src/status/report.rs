@@ -268,7 +268,7 @@ mod tests {
         let report = of_ring(&ring(&conditions, &counts()), None, None, at(NOW));
         assert_eq!((report.problems[0].condition.as_str(), report.healthy), ("DrainsInTime", false));
         assert_eq!(report.problems[0].seconds, 90);
-        assert!(!of_ring(&ring(&json!({}), &counts()), None, None, at(NOW)).healthy, "nobody said Ready");
+        assert!(!of_ring(&ring(&json!({}), &counts()), None, None, at(NOW)).healthy, "the sharder has not said Ready");
     }
 
     #[test]

@@ -50,7 +50,7 @@ fn launch() -> Result<std::convert::Infallible, String> {
     Err(format!("start {}: {error}", demo.display()))
 }
 
-/// Lets Go compile where cargo leaves a core idle.
+/// Starts Go's compilers where cargo leaves a core idle.
 fn begin_to_compile(arguments: &[OsString]) -> Result<Vec<Child>, String> {
     check_go()?;
     let mut compilers = Vec::new();

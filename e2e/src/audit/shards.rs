@@ -34,7 +34,7 @@ pub enum Holder {
     Sharder,
     /// Perhaps the sharder: the same of its update.
     PerhapsSharder,
-    /// Nobody: it was released.
+    /// No holder: it was released.
     Nobody,
 }
 
@@ -112,7 +112,7 @@ pub fn heard(path: &Path) -> anyhow::Result<BTreeMap<String, Heard>> {
                 of,
                 version: metadata.resource_version,
             });
-            // Another Lease, or somebody labels this one.
+            // Another Lease, or a client labels this one.
             let Some(holder) = holder(&spec, &name, pod) else { return Ok(()) };
             all.entry(name).or_default().lease.push((received, holder));
         }

@@ -17,7 +17,7 @@ const POLICY: &str = "ValidatingAdmissionPolicy";
 /// What a line says of a request that writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Said {
-    /// It arrived; as long as nothing more is said, nobody knows what came of it.
+    /// It arrived; as long as nothing more is said, its outcome is unknown.
     Begun(Box<Write>),
     /// It was answered, and these came of it: none when it was only tried or refused, unless the fence did that; several when
     /// it deleted a collection.

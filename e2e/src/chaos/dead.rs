@@ -47,7 +47,7 @@ pub(super) fn deaths<'a>(
                 continue;
             }
             let (before, after) = heard.lease.split_at(at);
-            // Since when nobody renewed it, which a renewal without an answer may not have done.
+            // Since when no shard renewed it, which a renewal without an answer may not have done.
             let certain = |holder: Holder| !matches!(holder, Holder::PerhapsShard | Holder::PerhapsSharder);
             let renewed = before.iter().rfind(|(_, holder)| certain(*holder));
             let Some((renewed, Holder::Shard)) = renewed.copied() else { continue };

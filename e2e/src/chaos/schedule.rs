@@ -7,7 +7,7 @@ use rand::{Rng, RngExt as _, SeedableRng as _, rngs::StdRng, seq::SliceRandom as
 
 use crate::churn::Members;
 
-/// So many shards run at least, so that there is somebody to move to, and at most, for a small machine.
+/// So many shards run at least, so that there is a shard to move to, and at most, for a small machine.
 const SHARDS: RangeInclusive<usize> = 3..=6;
 
 /// So many objects are concerned where a fault is one of objects.
@@ -28,7 +28,8 @@ pub enum Kind {
     Kill,
     /// Proxy and controller of a shard stand still, and go on.
     Pause,
-    /// The controller of a shard stands still, and goes on. Its proxy lets go of objects meanwhile: the grace is for that.
+    /// The controller of a shard stands still, and goes on. Its proxy releases objects meanwhile: the grace is for
+    /// that.
     PauseController,
     /// The proxy is killed, and its controller goes on.
     KillProxy,
@@ -58,13 +59,13 @@ pub enum Kind {
     ForgetHistory,
     /// The ring gets another drain deadline, and a resource that is not served, or loses it.
     EditRing,
-    /// The definition of the objects' resource is applied anew, changed.
+    /// The definition of the objects' resource is applied again, changed.
     DefineAgain,
     /// Objects are deleted, and made again under the same names.
     MakeAgain,
-    /// Somebody takes the shard label off objects.
+    /// A client takes the shard label off objects.
     StripLabels,
-    /// Somebody names another shard on objects, or nobody, or sets a drain.
+    /// A client names another shard on objects, or an unknown one, or sets a drain.
     ForgeLabels,
     /// The objects' resource gets a new preferred version whose conversion does not answer, and loses it.
     DeadConversion,

@@ -27,8 +27,8 @@ pub struct Unrest {
 }
 
 /// Waits until the sharder counts the shards that run, each object is with the shard that the ring says, no shard is asked to
-/// let go of anything, and all changes were worked on; then changes each object once more, and waits for that. Returns what
-/// is in the way when that takes longer than `within`.
+/// release anything, and all changes were worked on; then changes each object once more, and waits for that. Returns
+/// what is in the way when that takes longer than `within`.
 pub(super) async fn settle(run: &mut Run, within: Duration) -> Result<Option<Unrest>> {
     let until = Instant::now() + within;
     if let Some(fault) = settled(run, until).await? {

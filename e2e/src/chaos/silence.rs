@@ -1,11 +1,11 @@
 //! Of two instances that worked on an object at once: how long the first had been silent when the object left its shard.
 //!
-//! What a shard promises is exact for whoever speaks to the API server about an object within the grace (docs/dev/limits.md). So
-//! an overlap is excused where the record proves that the first had begun, and sent nothing, for longer than that; a proxy
-//! that holds a write up asks for the object meanwhile, which is written down as well. What was
-//! sent while it could not be written down proves nothing: it may be on a line on which nothing passes, or have been with an
-//! API server that was killed. But of a shard that is dead (`dead`) nothing was sent any more by then, and for a while before:
-//! what arrives as a partition ends was sent while the proxy still passed things on.
+//! What a shard promises is exact for a controller that speaks to the API server about an object within the grace
+//! (docs/dev/limits.md). So an overlap is excused where the record proves that the first had begun, and sent nothing,
+//! for longer than that; a proxy that holds a write up asks for the object meanwhile, which is written down as well.
+//! What was sent while it could not be written down proves nothing: it may be on a line on which nothing passes, or
+//! have been with an API server that was killed. But of a shard that is dead (`dead`) nothing was sent any more by
+//! then, and for a while before: what arrives as a partition ends was sent while the proxy still passed things on.
 
 use std::time::Duration;
 
@@ -179,7 +179,7 @@ mod tests {
             (before.clone(), "a", 18, 24, Some(2)),
             (asking(13, 22, Some("a")), "a", 10, 24, Some(0)),
             (asking(19, 20, None), "a", 10, 24, Some(7)),
-            // What nobody took from a shard excuses nothing, nor what was taken under the same name.
+            // What was not taken from a shard excuses nothing, nor what was taken under the same name.
             (before.clone(), "b", 22, 30, None),
             (before, "a", 10, 19, None),
             (of_another, "a", 10, 24, None),

@@ -48,7 +48,7 @@ pub struct Judged {
     pub overlap: Overlap,
     /// The object.
     pub name: String,
-    /// For how long the first had been silent when the object left its shard; none where nobody took it from there.
+    /// For how long the first had been silent when the object left its shard; none where it was not taken from there.
     pub silent: Option<Duration>,
 }
 
@@ -65,9 +65,9 @@ pub struct Verdict {
     pub excused: Vec<Judged>,
     /// Leases that were taken from shards before their time, and when.
     pub early: Vec<(String, SignedDuration)>,
-    /// Children of owners that were taken from shards which had not let go of them in time.
+    /// Children of owners that were taken from shards which had not released them in time.
     pub forced: Vec<Landed>,
-    /// Objects that were taken from shards which had not let go of them in time.
+    /// Objects that were taken from shards which had not released them in time.
     pub overdue: Vec<Landed>,
     /// Children that a policy of ours refused to have written when their owner came to its next shard.
     pub refused: Vec<Landed>,

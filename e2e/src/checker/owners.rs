@@ -44,7 +44,7 @@ impl Owners {
         self.objects.insert(uid, Object { name, shard, unowned });
     }
 
-    /// Returns for how long nobody had it, if nobody has.
+    /// Returns for how long it had no owner, if it has none.
     pub(super) fn gone(&mut self, uid: &Uid, at: Duration) -> Option<Forgotten> {
         let Object { name, unowned, .. } = self.objects.remove(uid)?;
         let waited = at.saturating_sub(unowned?.0);

@@ -9,7 +9,7 @@ use super::record::Uid;
 pub struct Report {
     /// Objects that two instances worked on at once.
     pub overlaps: Vec<Overlap>,
-    /// Objects that nobody worked on, or owned, for too long.
+    /// Objects that no shard worked on, or owned, for too long.
     pub forgotten: Vec<Forgotten>,
     /// Times without an owner, those not ended yet included.
     pub gaps: Vec<Gap>,
@@ -34,7 +34,7 @@ pub struct Overlap {
     pub second: (String, Duration),
 }
 
-/// An object that nobody worked on, or owned, for too long.
+/// An object that no shard worked on, or owned, for too long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forgotten {
     /// The object.
@@ -65,7 +65,7 @@ pub struct Apart {
 pub enum Cause {
     /// It was new.
     Created,
-    /// Its owner acknowledged a drain, or somebody took the label off.
+    /// Its owner acknowledged a drain, or a client took the label off.
     Unassigned,
     /// Its shard released its Lease.
     Released,

@@ -80,7 +80,7 @@ impl Writes {
         }
     }
 
-    /// Takes in a version that a watch showed. Of those that no answer told, somebody made them who got no answer.
+    /// Takes in a version that a watch showed. Those that no answer told were made by a client that got no answer.
     pub fn seen(&mut self, seen: Seen) {
         self.seen.push(seen);
     }
@@ -111,7 +111,8 @@ impl Writes {
 
     /// Puts in what must have landed although no answer and no watch tells: a shard finds its own label where another's was, or
     /// none, and who may have put it there had asked for a write in between and got no answer, as when the API server was
-    /// killed. From one shard to another that is the sharder; where there was none, anybody's write may pass the webhook.
+    /// killed. From one shard to another that is the sharder; where there was none, any client's write may pass the
+    /// webhook.
     fn put_in_unseen(&mut self) {
         let mut unseen = Vec::new();
         for ([last, next], before, version) in self.objects.values().flat_map(History::gaps) {
@@ -164,7 +165,7 @@ impl Writes {
         shard: &str,
         verdict: &mut Verdict,
     ) {
-        // The owner may be gone, or nobody that was recorded.
+        // The owner may be gone, or not be recorded.
         let owner = self.root_by(history, version).and_then(|root| root.at(version));
         let own = match (version.write.change, before) {
             // Whose a new object is, its owner tells, if it has one.
@@ -184,8 +185,8 @@ impl Writes {
         }
     }
 
-    /// Whether nobody has had the object so far, and another one of its name was the shard's until a moment ago: a patch names
-    /// no uid, and without shards as well it would land on the new one.
+    /// Whether no shard has had the object so far, and another one of its name was the shard's until a moment ago: a
+    /// patch names no uid, and without shards as well it would land on the new one.
     fn is_for_the_one_before(&self, history: &History, version: &Version, shard: &str) -> bool {
         let just_gone = |gone: &Version| {
             let since = version.write.received.duration_since(gone.write.received);

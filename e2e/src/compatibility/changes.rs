@@ -63,7 +63,7 @@ pub fn named(headers: &HeaderMap) -> Vec<HeaderName> {
     lines.flat_map(|line| line.split(',')).filter_map(|name| name.trim().parse().ok()).collect()
 }
 
-/// Headers of a request that must not arrive, whoever sends them on. (A body of unknown length has a
+/// Headers of a request that must not arrive, whichever side sends them on. (A body of unknown length has a
 /// `Transfer-Encoding` on the other connection too, but that is its own.)
 pub fn is_left_out(name: &str) -> bool {
     let change = REQUEST.iter().find(|change| change.is_of(name));
@@ -112,7 +112,7 @@ pub fn all_seen() -> Result<()> {
 }
 
 const SIDES: [(&str, &[Change]); 3] = [(SENT, &REQUEST), (ANSWERED, &RESPONSE), (OWN, &REFUSAL)];
-/// What nobody asked the proxy for.
+/// What no client asked the proxy for.
 pub(super) const OWN_REQUEST: &str = "request of the proxy's own";
 /// Of a query, on its way there.
 const ASKED: &str = "query";

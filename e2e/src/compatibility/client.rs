@@ -65,7 +65,7 @@ impl Http {
     }
 }
 
-/// Somebody who answers as an API server does.
+/// A server that answers as an API server does.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     address: SocketAddr,
@@ -262,7 +262,8 @@ impl Open {
 }
 
 impl Endpoint {
-    /// Somebody at this address, with a certificate of the authority in this PEM file, who lets the bearer of the token in.
+    /// The server at this address, with a certificate of the authority in this PEM file. It lets the bearer of the
+    /// token in.
     pub fn new(address: SocketAddr, ca: &Path, token: &str) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_file_iter(ca)? {

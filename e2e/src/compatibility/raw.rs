@@ -121,7 +121,7 @@ impl Raw {
         loop {
             let length = usize::from_str_radix(&self.line().await?, 16)?;
             if length == 0 {
-                // No trailers: nobody here asks for any.
+                // No trailers: no client here asks for any.
                 anyhow::ensure!(self.line().await?.is_empty(), "trailers");
                 return Ok(body);
             }

@@ -51,7 +51,7 @@ fn is_built(minor: &str) -> Result<String, String> {
     Release::named(minor).map(|_| minor.to_owned())
 }
 
-/// Fewer would leave nothing to see: a shard without objects, or nobody to take over.
+/// Fewer would leave nothing to see: a shard without objects, or none to take over.
 fn at_least(least: u64) -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(least..)
 }

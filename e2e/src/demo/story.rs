@@ -105,7 +105,7 @@ impl<'a> Story<'a> {
     /// A shard joins, one restarts, one is killed.
     async fn changes(&self, system: &mut System) -> Result<()> {
         let joining = shard(self.arguments.shards);
-        self.screen.chapter(&format!("{joining} joins: it gets its share from the others, which let go first"));
+        self.screen.chapter(&format!("{joining} joins: it gets its share from the others, which release it first"));
         system.add_shard(&joining).await?;
         rest(system).await?;
 
@@ -114,7 +114,7 @@ impl<'a> Story<'a> {
             .chapter(&format!("{restarted} leaves gracefully: it releases its Lease, the others take over at once"));
         system.remove_shard(&restarted).await?;
         rest(system).await?;
-        self.screen.chapter(&format!("{restarted} comes back: it gets the same share, the others let go first"));
+        self.screen.chapter(&format!("{restarted} comes back: it gets the same share, which the others release first"));
         system.add_shard(&restarted).await?;
         rest(system).await?;
 

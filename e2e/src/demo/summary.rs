@@ -57,7 +57,7 @@ fn faults(text: &mut String, report: &Report, writes: &Verdict) {
         format!("{}: {first} since {}, {second} from {}", overlap.uid, millis(*since), millis(*at))
     });
     let taken = writes.lost.iter().map(|one| {
-        let to = one.owner.as_deref().unwrap_or("nobody");
+        let to = one.owner.as_deref().unwrap_or("no shard");
         format!("{}: by {to} from {} at {}", one.object, one.shard, one.answered)
     });
     let forgotten = report.forgotten.iter().map(|one| {
@@ -65,7 +65,7 @@ fn faults(text: &mut String, report: &Report, writes: &Verdict) {
         format!("{}: {what} for {}", one.name, millis(one.waited))
     });
     let apart = report.apart.iter().map(|one| {
-        let [child, owner] = [&one.child_shard, &one.owner_shard].map(|shard| shard.as_deref().unwrap_or("nobody"));
+        let [child, owner] = [&one.child_shard, &one.owner_shard].map(|shard| shard.as_deref().unwrap_or("no shard"));
         format!("{} of {}: {child}, its owner {owner}", one.kind, one.owner)
     });
     text.push('\n');
@@ -146,7 +146,7 @@ mod tests {
             "u: a.1 since 0 ms, b.2 from 7 ms",
             "default/lost: generation 4 for 20000 ms",
             "websites default/taken: by b from a at 1970-01-01T00:00:00Z",
-            "Secret of default/moved: nobody, its owner b",
+            "Secret of default/moved: no shard, its owner b",
             "FAILED",
         ] {
             assert!(text.contains(part), "{part}: {text}");

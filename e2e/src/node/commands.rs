@@ -122,7 +122,7 @@ impl Layout {
             "containerRuntimeEndpoint": format!("unix://{}", self.containerd_socket().display()),
             "podLogsDir": self.file("pod-logs"),
             "resolvConf": self.file("resolv.conf"),
-            // Whoever reaches it is inside: in the network of the node.
+            // A client that reaches it is inside: in the network of the node.
             "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
             "authorization": {"mode": "AlwaysAllow"},
             "cgroupDriver": "cgroupfs",

@@ -70,7 +70,7 @@ impl Requirements {
     }
 }
 
-/// Makes what is made for a node, and lets go of it: what the kernel allows depends on capabilities, seccomp filters, mounts
+/// Makes what is made for a node, and drops it: what the kernel allows depends on capabilities, seccomp filters, mounts
 /// and settings, and nothing but trying tells it. Most containers take it away from root.
 fn try_out() -> Result<()> {
     let refused = |what: &str, why: &dyn ToString| {

@@ -27,7 +27,7 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes one of that name, which nobody else on the machine may have given.
+    /// Makes one of that name, which no other process on the machine may have given.
     pub fn create(name: &str) -> io::Result<Self> {
         let mut cgroup = Self { name: name.to_owned(), folders: Vec::new() };
         for hierarchy in hierarchies()? {

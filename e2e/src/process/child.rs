@@ -211,7 +211,7 @@ impl Process {
         ended.await.map_err(|_| self.still_runs(within))
     }
 
-    /// Under the lock that also reaps the child: a process id that was reaped may belong to somebody else.
+    /// Under the lock that also reaps the child: a process id that was reaped may belong to another process.
     fn signal(&self, action: &'static str, signal: Signal) -> Result<(), ProcessError> {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(status) = child.try_wait().map_err(|source| self.control_error(action, source))? {

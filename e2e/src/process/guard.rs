@@ -74,7 +74,7 @@ fn start() -> io::Result<ChildStdin> {
         .process_group(0)
         .current_dir("/")
         .stdin(Stdio::piped())
-        // Nobody who waits for the end of the owner's output shall wait for the guard.
+        // A process that waits for the end of the owner's output must not wait for the guard.
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;

@@ -11,8 +11,8 @@ use ringside_ring::{RingLabels, partition::owner_of};
 
 use crate::{checker::Apart, eventually::eventually, website::Website};
 
-/// The children that are apart from their owners, once there are none, or at last after `within`: a child that somebody
-/// just made gets its label a moment later.
+/// The children that are apart from their owners, once there are none, or at last after `within`: a child that a
+/// client just made gets its label a moment later.
 pub(super) async fn apart(
     client: &Client,
     namespace: &str,
@@ -116,7 +116,7 @@ mod tests {
             (object("a", Some("s")), child("a", Some("t")), (Some("s"), Some("t"))),
             (object("a", Some("s")), child("a", None), (Some("s"), None)),
             (object("a", Some("s")), child("another", Some("s")), (Some("s"), None)),
-            // Nobody's child of nobody: nobody works on either.
+            // A child without shard, of an owner without shard: no shard works on either.
             (object("a", None), child("a", None), (None, None)),
         ] {
             let (owner_shard, child_shard): (Option<&str>, Option<&str>) = found;

@@ -13,8 +13,8 @@ use crate::{
     website::Website,
 };
 
-/// One order of everything that is recorded, with one clock. A handle that can be cloned, so that somebody can look on while
-/// the system is worked with.
+/// One order of everything that is recorded, with one clock. A handle that can be cloned, so that a caller can look on
+/// while the system is worked with.
 #[derive(Clone, Debug)]
 pub struct Monitor {
     begun: Instant,
@@ -59,8 +59,8 @@ impl Monitor {
         self.begun.elapsed()
     }
 
-    /// Records what the API server answered to a change. Not left to the watch alone: whoever waits for the work on it
-    /// must not be told that all is done because the watch has not shown it yet.
+    /// Records what the API server answered to a change. Not left to the watch alone: a caller that waits for the work
+    /// on it must not be told that all is done because the watch has not shown it yet.
     pub fn wrote(&self, website: &Website) {
         let (uid, generation) = (website.uid().unwrap_or_default(), website.metadata.generation.unwrap_or_default());
         let name = format!("{}/{}", website.namespace().unwrap_or_default(), website.name_any());

@@ -52,7 +52,7 @@ impl System {
         let leases: Api<Lease> = Api::namespaced(self.control_plane().client(), sharder::NAMESPACE);
         let leading = eventually("a replica leads", within, || async {
             let lease = leases.get("ringside-sharder").await.map_err(|error| error.to_string())?;
-            let holder = holder(lease.spec.as_ref()).ok_or("nobody does")?;
+            let holder = holder(lease.spec.as_ref()).ok_or("none does")?;
             holder.split_once('_').map(|(name, _)| name.to_owned()).ok_or_else(|| holder.to_owned())
         });
         Ok(leading.await?)

@@ -10,7 +10,7 @@ use crate::{line::Line, ports::free_port, process::Process, relay::Relay, shard_
 pub(super) const NAMESPACE: &str = "ringside-system";
 const SERVICE_ACCOUNT: &str = "ringside-sharder";
 
-/// A port where nobody listens: discard, of which nobody has heard for long.
+/// A port where nothing listens: discard (RFC 863).
 const NOBODY: u16 = 9;
 
 /// How a replica comes back that was killed.

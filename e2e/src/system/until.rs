@@ -37,7 +37,7 @@ impl System {
         Ok(working.await?)
     }
 
-    /// Waits until the sharder counts so many shards, whoever they are.
+    /// Waits until the sharder counts so many shards, whichever they are.
     pub async fn until_counted_are(&self, shards: usize, within: Duration) -> Result<(), SystemError> {
         Ok(until_available(&self.control_plane().client(), &self.base.place.ring, shards, within).await?)
     }

@@ -9,7 +9,7 @@ use kube::{
     discovery::{Discovery, verbs},
 };
 
-/// What comes and goes by itself in every cluster.
+/// What every cluster makes and deletes on its own.
 const PASSING: [&str; 6] = ["Event", "Pod", "ReplicaSet", "ControllerRevision", "EndpointSlice", "Endpoints"];
 
 /// The API groups of labels that a ring puts on objects.

@@ -50,7 +50,7 @@ fn the_rules_of_the_operator_are_those_of_the_file() {
     let (rules, object) = (read("deploy/monitoring/rules.yaml"), read("deploy/monitoring/prometheusrule.yaml"));
     let groups = rules.lines().skip_while(|line| *line != "groups:").map(|line| format!("  {line}"));
     let of_object = object.lines().skip_while(|line| *line != "spec:").skip(1);
-    assert!(groups.eq(of_object), "make prometheusrule.yaml anew, as it says at its head");
+    assert!(groups.eq(of_object), "make prometheusrule.yaml again, as it says at its head");
 }
 
 /// The metrics that the example's proxies and the sharder show are found by their ports' names.

@@ -1,4 +1,4 @@
-//! Texts for users keep to the project's words.
+//! Texts for users keep to the project's words, and so do comments.
 
 use std::{
     fs,
@@ -10,8 +10,8 @@ use ringside_e2e::pages::{files, root};
 /// A term that texts for users don't use, the word instead, and the texts that may have it all the same.
 struct Term(&'static str, &'static str, &'static [&'static str]);
 
-/// Everywhere: pages, help, conditions, Events, logs, errors.
-const TERMS: [Term; 29] = [
+/// Everywhere: pages, help, conditions, Events, logs, errors, and comments of [`COMMENTED`].
+const WORDS: [Term; 17] = [
     Term("somebody", "another client, a user", &[]),
     Term("someone", "another client, a user", &[]),
     Term("anybody", "every client", &[]),
@@ -29,6 +29,11 @@ const TERMS: [Term; 29] = [
     Term("looks through", "scans", &[]),
     Term("looked through", "scanned", &[]),
     Term("look through", "scan", &[]),
+    Term("in the midst", "during", &[]),
+];
+
+/// In the same texts, but for comments.
+const TERMS: [Term; 12] = [
     Term("gave objects to shards", "assigned objects", &[]),
     Term("this replica leads", "became leader", &["Whether this replica leads"]),
     Term("the sharder ends", "sharder stopped", &[]),
@@ -41,8 +46,10 @@ const TERMS: [Term; 29] = [
     Term("tenure", "Lease epoch", &["Tenure latest"]),
     Term("territory", "owned objects", &[]),
     Term("the way of a request", "request path", &[]),
-    Term("in the midst", "during", &[]),
 ];
+
+/// The folders of code whose comments have none of the words.
+const COMMENTED: [&str; 8] = ["bench", "cli", "e2e", "fuzz", "inject", "model", "ring", "runtime"];
 
 /// In the book, which speaks of replicas and filters; the pages where the words of the API are explained may have them.
 const IN_PAGES: [Term; 10] = [
@@ -114,6 +121,12 @@ fn strings(code: &str) -> String {
     said
 }
 
+/// The comments of code that stand on lines of their own, with a mark for each other line.
+fn comments(code: &str) -> String {
+    let lines = code.lines().map(|line| line.trim_start().strip_prefix("//").unwrap_or("\u{2026}"));
+    lines.map(|line| line.trim_start_matches(['/', '!'])).collect::<Vec<_>>().join("\n")
+}
+
 fn pages() -> Vec<PathBuf> {
     let mut pages = files("docs/src", "md");
     pages.push(root().join("README.md"));
@@ -127,7 +140,7 @@ fn texts_for_users_have_none_of_the_terms() {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         let page = fs::read_to_string(&path).unwrap();
         let (all, words) = (flat(&page), flat(&unquoted(&page)));
-        let everywhere = TERMS.iter().map(|term| (term, &all));
+        let everywhere = WORDS.iter().chain(&TERMS).map(|term| (term, &all));
         for (Term(term, instead, allowed), text) in everywhere.chain(IN_PAGES.iter().map(|term| (term, &words))) {
             if !allowed.contains(&&*name) && has(text, term, allowed) {
                 found.push(format!("{name}: '{term}', instead of {instead}"));
@@ -135,7 +148,7 @@ fn texts_for_users_have_none_of_the_terms() {
         }
     }
     let map = flat(&unquoted(&fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap()));
-    for Term(term, instead, allowed) in TERMS.iter().chain(&ON_THE_MAP) {
+    for Term(term, instead, allowed) in WORDS.iter().chain(&TERMS).chain(&ON_THE_MAP) {
         if has(&map, term, allowed) {
             found.push(format!("ARCHITECTURE.md: '{term}', instead of {instead}"));
         }
@@ -145,13 +158,26 @@ fn texts_for_users_have_none_of_the_terms() {
         let is_test = |path: &Path| path.to_str().is_some_and(|it| it.contains("tests") || it.contains("fixture"));
         for path in sources.filter(|path| !is_test(path)) {
             let said = flat(&strings(&fs::read_to_string(&path).unwrap()));
-            for Term(term, instead, allowed) in TERMS.iter().filter(|term| has(&said, term.0, term.2)) {
+            for Term(term, instead, allowed) in WORDS.iter().chain(&TERMS).filter(|term| has(&said, term.0, term.2)) {
                 let path = path.strip_prefix(root()).unwrap().display();
                 found.push(format!("{path}: '{term}', instead of {instead}, but in {allowed:?}"));
             }
         }
     }
     assert!(found.is_empty(), "terms of docs and messages that the project has other words for:\n{}", found.join("\n"));
+}
+
+#[test]
+fn comments_have_none_of_the_words() {
+    let mut found = Vec::new();
+    for path in COMMENTED.iter().flat_map(|folder| files(folder, "rs")) {
+        let said = flat(&comments(&fs::read_to_string(&path).unwrap()));
+        for Term(term, instead, allowed) in WORDS.iter().filter(|term| has(&said, term.0, term.2)) {
+            let path = path.strip_prefix(root()).unwrap().display();
+            found.push(format!("{path}: '{term}', instead of {instead}, but in {allowed:?}"));
+        }
+    }
+    assert!(found.is_empty(), "words in comments that the project has other words for:\n{}", found.join("\n"));
 }
 
 #[test]
@@ -163,4 +189,5 @@ fn a_term_is_found_as_a_word_and_where_it_is_not_allowed() {
     );
     assert!(!has("a shard-a-controller page", "shard", &[]));
     assert_eq!(strings("let a = \"one \\\n two\"; // \"x\"\n'\"', \"a \\\" b\"\n"), "one  two\na \\\" b\n");
+    assert_eq!(flat(&comments("/// it lets\n  //! go\nlet a;\n// b\n")), "it lets go \u{2026} b");
 }

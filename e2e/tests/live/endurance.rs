@@ -40,7 +40,7 @@ macro_rules! own {
 pub(crate) fn group() -> Group {
     let costly = vec![
         shared!(many::five_hundred_watches_see_an_event),
-        shared!(many::readers_that_never_read_delay_nobody),
+        shared!(many::readers_that_never_read_delay_no_other),
         shared!(silent::a_server_without_http2_that_hangs_is_noticed).alone(),
         shared!(silent::packets_that_vanish_are_noticed).unless(network::unavailable).alone(),
         own!(restarts::clients_recover_from_an_api_server_that_hangs_and_restarts).alone(),

@@ -1,4 +1,4 @@
-//! When a proxy lets go of what is drained, and when not: on a real API server, with the views that controllers have.
+//! When a proxy releases what is drained, and when not: on a real API server, with the views that controllers have.
 //!
 //! Not the way of a whole move, which `sharing.rs` shows, but what may hold one up or must.
 
@@ -34,7 +34,7 @@ pub(crate) fn group() -> Group {
         shared!(watches::no_watch_holds_for_long_what_it_never_showed).asks_for(Ability::StreamingTables),
         shared!(arriving::an_object_comes_after_its_children),
         shared!(acknowledgement::a_list_in_pages_ends_when_its_object_moves),
-        shared!(acknowledgement::only_what_is_still_drained_by_that_very_move_is_let_go)
+        shared!(acknowledgement::only_what_is_still_drained_by_that_very_move_is_released)
             .asks_for(Ability::StreamingLists),
         shared!(acknowledgement::who_ends_lets_go_of_what_is_drained_before_its_lease_is_released),
         shared!(acknowledgement::a_controller_that_goes_on_beside_a_proxy_that_ends_holds_what_it_has_seen),

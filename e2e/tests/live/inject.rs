@@ -297,7 +297,7 @@ async fn pods_get_the_proxy_at_their_creation() {
     sidecar_is_kept(&pods, made).await;
 
     let other = pod("other", &json!({}));
-    assert!(!is_injected(&pods.create(&dry_run, &other).await.unwrap()), "nobody asked");
+    assert!(!is_injected(&pods.create(&dry_run, &other).await.unwrap()), "it was not asked for");
 
     // By the namespace, for the pods of an account.
     let namespaces: Api<Namespace> = Api::all(client.clone());

@@ -1,6 +1,6 @@
-//! Whatever somebody writes into the labels of a ring, each object belongs to exactly one live shard a moment later, and no
-//! live shard loses one that it was not asked to let go of. Each way to write is tried with the webhook, with the policy in
-//! the API server, with both, and with neither.
+//! Whatever a client writes into the labels of a ring, each object belongs to exactly one live shard a moment later,
+//! and no live shard loses one that it was not asked to release. Each way to write is tried with the webhook, with the
+//! policy in the API server, with both, and with neither.
 
 mod acknowledgement;
 mod adopted;

@@ -123,7 +123,7 @@ fn writers(system: &System) -> Vec<String> {
     events.map(|event| audit::pod(&event).unwrap().to_owned()).collect()
 }
 
-/// It stands still in the midst of a move of many, and goes on when another one leads.
+/// It stands still during a move of many, and goes on when another one leads.
 async fn a_leader_that_stood_still_takes_nothing_from_the_next_one() {
     const OBJECTS: usize = 300;
     // With the webhook: children that were created without it have no label yet, and would stay behind.

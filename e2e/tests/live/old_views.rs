@@ -1,4 +1,4 @@
-//! An API server that lags shows nobody through the proxy an object that was handed over.
+//! An API server that lags shows no client of a proxy an object that was handed over.
 //!
 //! The proxy's own requests are answered by an API server that knows all, the controller's by one that is held in the past:
 //! as behind a load balancer. Each of them is put to that one straight as well, with the selector that the proxy adds: it
@@ -96,7 +96,7 @@ async fn an_api_server_that_lags_shows_no_object_that_was_handed_over() {
         .unwrap()
         .to_owned();
     // By a watch: a list that comes before the cache is ready is answered without it. A cache of a custom resource may be made
-    // anew a few seconds after the server's start.
+    // again a few seconds after the server's start.
     let watched = Ask::get(format!("{COLLECTION}?watch=1&resourceVersion=0&timeoutSeconds=2"));
     eventually("the other API server has caught up, and is held there", DEADLINE, || async {
         fixture.lag.release();
@@ -139,7 +139,7 @@ async fn an_api_server_that_lags_shows_no_object_that_was_handed_over() {
     .unwrap();
     let resumed = Ask::get(format!("{COLLECTION}?watch=1&resourceVersion={before}&timeoutSeconds=5"));
     let replayed = ask(&through, &resumed, LATE).await.text();
-    // An API server that had to begin its cache anew has forgotten so old a state, and says so.
+    // An API server that had to begin its cache again has forgotten so old a state, and says so.
     let told = replayed.contains(r#"{"type":"DELETED""#) && replayed.contains(r#""name":"moves""#);
     assert!(told || replayed.contains(r#""code":410"#), "{replayed}");
 }
@@ -204,7 +204,7 @@ impl Fixture {
         self.websites().create(&PostParams::default(), &website).await.unwrap();
     }
 
-    /// A whole move: drained, let go by the proxy, and given to another shard.
+    /// A whole move: drained, released by the proxy, and given to another shard.
     async fn hand_over(&self, name: &str) {
         let label = async |key: &str, value: &str| {
             let patch = Patch::Merge(json!({"metadata": {"labels": {key: value}}}));
@@ -212,7 +212,7 @@ impl Fixture {
         };
         let keys = labels();
         label(&keys.drain, "a-move").await;
-        eventually("the object is let go", DEADLINE, || async {
+        eventually("the object is released", DEADLINE, || async {
             let website = self.websites().get(name).await.map_err(|error| error.to_string())?;
             let labels = website.metadata.labels.unwrap_or_default();
             if labels.contains_key(&keys.shard) { Err(format!("{labels:?}")) } else { Ok(()) }

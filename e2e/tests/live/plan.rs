@@ -38,7 +38,7 @@ const DEADLINE: Duration = Duration::from_secs(90);
 /// Numbers of objects.
 type Counts = BTreeMap<String, usize>;
 
-/// Somebody who may do what `deploy/plan-role.yaml` says, and read the objects of the ring.
+/// A user who may do what `deploy/plan-role.yaml` says, and read the objects of the ring.
 const PLANNER: &str = r#"
 apiVersion: v1
 kind: ServiceAccount

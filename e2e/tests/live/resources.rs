@@ -56,7 +56,7 @@ pub(crate) fn group() -> Group {
         shared!(leaving::objects_of_a_resource_that_leaves_are_let_go_of_first),
         case!(joining::children_that_join_a_ring_are_never_hidden_from_all).costs("two proxies and their operators"),
         shared!(late::what_went_past_a_late_shard_moves_once_when_it_is_back),
-        shared!(stuck::a_shard_that_lets_go_of_nothing_holds_up_nobody_else),
+        shared!(stuck::a_shard_that_releases_nothing_holds_up_no_other),
         rolls!(rolling::a_deployment_rolls_and_objects_move_hardly_more_often_than_they_must),
         rolls!(rolling::a_stateful_set_rolls_and_each_object_moves_out_and_home),
     ];

@@ -119,7 +119,7 @@ fn run(sides: &Sides, name: &str, cases: u32, seed: u64, requests: &BoxedStrateg
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
     let counts = Counts::default();
     let outcome = runner.run(requests, |(method, target)| {
-        // What an HTTP client can't send is nobody's request.
+        // What an HTTP client can't send is no request.
         prop_assume!(target.parse::<http::Uri>().is_ok() && target.starts_with('/'));
         let (direct, proxied) = Handle::current().block_on(sides.ask(&method, &target));
         if let Some(reason) =

@@ -70,7 +70,7 @@ async fn finish(system: &System, updates: Updates) -> Report {
 }
 
 /// About half of the objects are in work when they are drained, and for far longer than a move takes: a proxy that
-/// lets go without waiting is found at once.
+/// releases without waiting is found at once.
 async fn an_object_in_work_is_handed_over_only_when_it_is_done() {
     let slow = |seed| Workload { work: Duration::from_secs(2), ..workload(seed) };
     let mut system = shared(OBJECTS, Duration::from_secs(8), &slow(0)).await;
@@ -82,7 +82,7 @@ async fn an_object_in_work_is_handed_over_only_when_it_is_done() {
     .await
     .unwrap();
     system.add_shard("shard-3").await.unwrap();
-    // A drained object is not worked on until its grace has passed, which begins anew with each write to it.
+    // A drained object is not worked on until its grace has passed, which begins again with each write to it.
     system.until_balanced(DEADLINE).await.unwrap();
     finish(&system, updates).await;
 }

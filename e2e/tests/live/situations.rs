@@ -234,7 +234,7 @@ impl Fixture {
 
     /// Waits until all objects were counted later than then; returns when they were, in seconds since 1970.
     async fn until_counted_after(&self, before: f64) -> f64 {
-        let counted = eventually("all objects are counted anew", DEADLINE, || async {
+        let counted = eventually("all objects are counted again", DEADLINE, || async {
             let at = self.sum("counted_timestamp_seconds").await;
             if at > before { Ok(at) } else { Err(format!("{at}")) }
         });
@@ -294,8 +294,8 @@ async fn the_status_follows_shards_and_objects() {
     fixture.until_event("ClusterRing", &ring, "ShardLeft", "its Lease is dead; 0 are left").await;
     let told = fixture.until_condition("ShardsAvailable", "False").await;
     assert!(told.reason == "NoneAvailable" || told.reason == "NoShards", "{told:?}");
-    let nobodys = |counts: &ObjectCounts| (counts.unassigned, counts.unassigned_since.is_some()) == (all, true);
-    fixture.until_counts("nobody has them", nobodys).await;
+    let unowned = |counts: &ObjectCounts| (counts.unassigned, counts.unassigned_since.is_some()) == (all, true);
+    fixture.until_counts("no shard has them", unowned).await;
 }
 
 /// Objects without a controller among those that follow others, and a resource that is not there.
@@ -394,7 +394,7 @@ async fn a_webhook_that_the_api_server_does_not_reach_is_told_in_its_words() {
     fixture.until_condition("WebhookReachable", "False").await;
     fixture.until_event("ClusterRing", fixture.ring.name(), "NotReached", "failed calling webhook").await;
     fixture.until_event("ClusterRing", fixture.ring.name(), "NotReached", "refused").await;
-    // Nobody else is hindered, and objects are assigned all the same.
+    // No client is hindered, and objects are assigned all the same.
     fixture.add_shards(&["shard-0"]).await;
     fixture.sites().create(&PostParams::default(), &Website::new("site", WebsiteSpec::default())).await.unwrap();
     fixture.system.until_settled(DEADLINE).await.unwrap();

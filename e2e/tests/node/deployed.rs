@@ -56,7 +56,7 @@ const IN_CLUSTER: &str = "in-cluster-controller";
 /// The cases, the longest first.
 pub(crate) fn group() -> Group {
     let cases = [
-        case!(rollout::from_one_leader_to_shards_and_back_nobody_works_beside_another),
+        case!(rollout::from_one_leader_to_shards_and_back_no_pod_works_beside_another),
         case!(restarted::a_controller_from_before_a_gap_is_restarted_by_its_liveness_probe),
         case!(changes::a_new_pod_whose_controller_can_not_start_gets_no_object),
         case!(changes::a_deleted_pod_hands_over_ends_in_order_and_releases_its_lease),
@@ -244,7 +244,7 @@ impl Deployed {
         Ok(maps.chain(secrets.items.into_iter().map(|secret| secret.metadata)).collect())
     }
 
-    /// Changes all Websites: so whoever says that it works on one does so now.
+    /// Changes all Websites: so a pod that says that it works on one does so now.
     async fn change_all(&self, content: &str) {
         let change = kube::api::Patch::Merge(json!({"spec": {"content": content}}));
         for website in &self.websites().list(&ListParams::default()).await.unwrap() {

@@ -63,6 +63,6 @@ pub fn run(input: &[u8]) {
         locks.claimed(asked, &parts, body);
         let _ = locks.answer(asked, &parts, body);
         let read = locks.answer(&Asked::Read(name.clone()), &parts, &Bytes::new());
-        assert!(read.is_some_and(|answer| answer.is_ok()), "the lock is gone, and nobody deleted it");
+        assert!(read.is_some_and(|answer| answer.is_ok()), "the lock is gone, and no request deleted it");
     }
 }

@@ -1,4 +1,4 @@
-//! A query that is written anew says what was read, and what was set, once. The input: a query, and in the next line a
+//! A query that is rewritten says what was read, and what was set, once. The input: a query, and in the next line a
 //! value.
 
 use ringside_proxy::request::Query;

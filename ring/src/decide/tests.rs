@@ -22,11 +22,11 @@ const DEADLINE: Duration = Duration::from_secs(60);
 enum Withdrawal {
     /// Nothing: it has no labels.
     Complete,
-    /// Its shard is available and must first let go: set the drain label.
+    /// Its shard is available and must first release it: set the drain label.
     Drain,
-    /// Nothing yet: its shard was asked to let go and has not acknowledged.
+    /// Nothing yet: its shard was asked to release it and has not acknowledged.
     AwaitAcknowledgement,
-    /// Nobody works on it as the ring's: take the labels off.
+    /// No shard of the ring works on it: take the labels off.
     Release,
 }
 
@@ -174,7 +174,7 @@ proptest! {
         }
     }
 
-    /// Objects come to the shard that their key settles at, whoever has them, and nothing is left to do then.
+    /// Objects come to the shard that their key settles at, whichever shard has them. Nothing is left to do then.
     #[test]
     fn an_object_is_kept_where_its_key_settles(members in any_members(), name in "[a-z]{1,8}") {
         let view = View::new(&members, Arc::new(ring_of(&members)));

@@ -20,7 +20,7 @@ fn update<'a>(old: Ownership<'a>, new: Ownership<'a>) -> Write<'a> {
 
 #[test]
 fn the_webhook_leaves_an_acknowledgement_to_the_controller_when_children_must_move_first() {
-    // By the shard itself, or by somebody of whom nothing is known.
+    // By the shard itself, or by a client of which nothing is known.
     for writer in [Some("a"), None] {
         let write = Write::Update { old: draining("a"), new: NOBODY, writer, manager: None };
         assert_eq!(review(write, true), Verdict::Leave);
@@ -72,9 +72,9 @@ fn the_webhook_assigns_what_is_created_without_an_owner() {
 }
 
 proptest! {
-    /// The webhook never lets the shard label of an owner go without a drain.
+    /// Without a drain the webhook never removes the shard label of an owner.
     #[test]
-    fn the_webhook_never_lets_go_of_an_undrained_object(
+    fn the_webhook_never_releases_an_undrained_object(
         owner in "[a-c]",
         drain in proptest::option::of("[a-z]{0,4}"),
         writer in proptest::option::of("[a-c]"),

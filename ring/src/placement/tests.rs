@@ -61,7 +61,7 @@ fn every_known_placement_agrees() {
 }
 
 #[test]
-fn without_shards_nobody_owns() {
+fn without_shards_no_object_has_an_owner() {
     assert_eq!(HashRing::new([], DEFAULT_TOKENS_PER_SHARD).owner(&key("/ConfigMap/a/b")), None);
 }
 
@@ -185,7 +185,7 @@ proptest! {
         prop_assert!(moved.len() > share / 2 && moved.len() < share * 3 / 2, "{} moved, a fair share is {share}", moved.len());
     }
 
-    /// The same the other way round: only the objects of the shard that left are placed anew.
+    /// The same the other way round: only the objects of the shard that left are placed again.
     #[test]
     fn a_shard_that_leaves_gives_only_its_own(count in 2_usize..20, leaver in 0_usize..20) {
         let leaver = &shards(count)[leaver % count];
@@ -202,7 +202,7 @@ proptest! {
 
     /// Adding a shard moves objects to it alone, removing one moves only its own, whatever the weights of all.
     #[test]
-    fn a_shard_that_comes_or_goes_touches_nobody_else(
+    fn a_shard_that_comes_or_goes_touches_no_other(
         hundredths in proptest::collection::vec(0_u16..=1000, 2..8),
         tokens in 1_u32..300,
     ) {

@@ -26,7 +26,7 @@ pub struct Validity {
 pub struct ReadValidity(String);
 
 impl Validity {
-    /// For as long as nobody thinks of it.
+    /// For so long that no user thinks of its end.
     pub fn long(now: Timestamp) -> Self {
         Self::lasting(now, LONG)
     }

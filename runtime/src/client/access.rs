@@ -1,4 +1,4 @@
-//! What connections are made with, and when it has to be read anew.
+//! What connections are made with, and when it has to be read again.
 
 use std::fmt::{self, Debug, Formatter};
 
@@ -17,7 +17,7 @@ use super::{
     source::{Files, Source, changed},
 };
 
-/// How long before its end a credential plugin's certificate is asked for anew: as kube asks for tokens.
+/// How long before its end a credential plugin's certificate is asked for again: as kube asks for tokens.
 const RENEW: SignedDuration = SignedDuration::from_secs(60);
 
 /// See the module. A credential plugin is run when this is read, which may take long.
@@ -71,8 +71,8 @@ impl From<kube::Error> for ConnectError {
     }
 }
 
-/// What is wrong with the credentials. What a credential plugin printed may be one: nobody is told, but of its complaints
-/// the log.
+/// What is wrong with the credentials. What a credential plugin printed may be one: no caller is told. Of its output
+/// only the complaints are logged.
 pub(super) fn without_output(fault: &AuthError) -> String {
     match fault {
         AuthError::AuthExecRun { out, .. } => {

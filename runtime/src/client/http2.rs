@@ -3,10 +3,11 @@
 //! A server limits the streams of a connection (kube-apiserver's default: 100), and what exceeds that waits for as long
 //! as the watches on it go on. And HTTP/2 has one window for all streams of a connection, beside one for each: readers that
 //! stop could use it up, and the others would starve. So a connection carries at most [`PLACES`] requests, and its window
-//! is that of all of them together: one that is never read costs its own window's memory, and nobody anything else.
+//! is that of all of them together: one that is never read costs its own window's memory, and no other request
+//! anything.
 //!
 //! Watches have connections of their own, as a connection has one size of window for all of its streams: that of a list would be
-//! too much for each of hundreds of watches that nobody reads.
+//! too much for each of hundreds of watches that no client reads.
 
 use std::{
     error::Error,
@@ -35,7 +36,7 @@ use crate::{contained::contained, explain::causes};
 
 /// Requests on one connection. RFC 9113 asks servers to allow no less than 100 (section 6.5.2).
 pub(super) const PLACES: usize = 64;
-/// Requests beyond that which have to go by one connection.
+/// Requests beyond that which have to use one connection.
 const SPARE: usize = 16;
 /// How long a connection without requests is of use. kube-apiserver closes them after 90 s, and what is sent at that
 /// moment may or may not be done.
@@ -74,7 +75,7 @@ struct Inner {
 #[derive(Clone)]
 struct Lane {
     usage: Arc<Usage>,
-    /// Its making goes on by itself: nobody who stops waiting keeps others from it. None until it has ended.
+    /// Its making goes on in a task of its own, whichever caller stops waiting. None until it has ended.
     opened: watch::Receiver<Option<Opened>>,
 }
 
@@ -183,12 +184,12 @@ impl Inner {
                 allow(&inner, &usage, driver.current_max_send_streams());
             }
             tell.send_replace(Some(opened));
-            // It keeps what it told, and a connection ends only when nobody can send on it any more.
+            // It keeps what it told, and a connection ends only when no request can be sent on it any more.
             drop(tell);
             if let Some(driver) = driver {
                 drive(driver, usage, inner.clone()).await;
             }
-            // Nobody is to hold what can send on it any more: see `send`.
+            // No lane may hold what can send on it any more: see `send`.
             if let Some(inner) = inner.upgrade() {
                 inner.sweep();
             }
@@ -196,7 +197,7 @@ impl Inner {
         lane
     }
 
-    /// Lets go of connections that are of no use any more; they end when nobody holds them.
+    /// Drops connections that are of no use any more; they end when no caller holds them.
     fn sweep(&self) {
         self.lanes.lock().retain(Lane::is_live);
     }
@@ -209,8 +210,8 @@ fn allow(inner: &Weak<Inner>, usage: &Usage, streams: usize) {
     }
 }
 
-/// Sends what is asked of a connection for as long as it takes requests, or until nobody wants to send any. Answers that
-/// are under way then come to their end without this.
+/// Sends what is asked of a connection for as long as it takes requests, or until no caller wants to send any. Answers
+/// that are under way then come to their end without this.
 async fn drive(mut driver: Driver, usage: Arc<Usage>, inner: Weak<Inner>) {
     let mut allowed = driver.current_max_send_streams();
     let mut ended = poll_fn(|context| {

@@ -1,4 +1,4 @@
-//! [`kube::Client`]s, each on connections of its own, so that their requests wait behind nobody else's.
+//! [`kube::Client`]s, each on connections of its own, so that their requests wait behind no others.
 
 use std::{io, time::Duration};
 
@@ -98,9 +98,9 @@ fn signed(agent: HeaderValue) -> impl Fn(Request<KubeBody>) -> Request<Body> + C
     }
 }
 
-/// What kube's own client does with 429, 503 and 504, for a moment: after that whoever asked is told, and says so in a log or
-/// a status. By kube's own policy a request can be tried again for minutes, the last pause being a third of that: long after
-/// the API server is well again.
+/// What kube's own client does with 429, 503 and 504, for a moment: after that the caller is told, and says so in a log
+/// or a status. By kube's own policy a request can be tried again for minutes, the last pause being a third of that:
+/// long after the API server is well again.
 fn retry() -> RetryLayer<RetryPolicy> {
     let [first, longest] = PAUSES;
     RetryLayer::new(RetryPolicy::new(first, longest, ATTEMPTS, true).unwrap_or_else(|_| RetryPolicy::server_retry()))

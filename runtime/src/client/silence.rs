@@ -1,10 +1,10 @@
 //! Notices that a server of HTTP/1.1 is gone behind a connection that lives.
 //!
-//! HTTP/1.1 has no pings, and TCP's questions are answered by whoever holds the connection: the kernel of a server that
-//! hangs, or a load balancer. So while nothing comes of an answer, its server is asked for `/livez` on a new connection, and
-//! when that is not answered, the answer ends with an error. Any answer will do; that of `/livez` waits in no queue (the
-//! flow schema `probes` exempts it). What this can't find is a server that is dead behind a balancer that keeps its
-//! connections and has another server for new ones.
+//! HTTP/1.1 has no pings, and TCP's questions are answered by the peer that holds the connection: the kernel of a
+//! server that hangs, or a load balancer. So while nothing comes of an answer, its server is asked for `/livez` on a
+//! new connection, and when that is not answered, the answer ends with an error. Any answer will do; that of `/livez`
+//! waits in no queue (the flow schema `probes` exempts it). What this can't find is a server that is dead behind a
+//! balancer that keeps its connections and has another server for new ones.
 
 use std::{
     collections::HashMap,
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_hears_nothing_of_a_server_that_hangs_ends_in_time() {
+    async fn an_answer_of_a_server_that_hangs_ends_in_time() {
         let (servers, alive, _) = servers(true);
         let begun = Instant::now();
         // At any moment between two questions.

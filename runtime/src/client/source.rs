@@ -49,7 +49,7 @@ impl Source {
                 if is_proxied(&config.cluster_url, |name| env::var(name).ok()) {
                     return Err(ConnectError::Proxied(host(&config.cluster_url).to_owned()));
                 }
-                // Of HTTPS_PROXY: kube does not go by NO_PROXY.
+                // Of HTTPS_PROXY: kube ignores NO_PROXY.
                 config.proxy_url = None;
                 config
             }

@@ -1,8 +1,9 @@
 //! A set of connections to the API server, as a service.
 //!
-//! Everything goes by HTTP/2 but upgrades and some short reads at a time ([`Short`]), and all of it by HTTP/1.1 where the server has
-//! no HTTP/2 (`--disable-http2-serving`). What only reads and got no answer is sent once more; a write is only when the API server
-//! says that it did nothing with it, and there is no body, which would be gone.
+//! Everything is sent over HTTP/2 but upgrades and some short reads at a time ([`Short`]). All of it is sent over
+//! HTTP/1.1 where the server has no HTTP/2 (`--disable-http2-serving`). What only reads and got no answer is sent once
+//! more; a write is only when the API server says that it did nothing with it, and there is no body, which would be
+//! gone.
 //!
 //! A request that brings an `Authorization` of its own is sent with that and with none of the process's credentials: on
 //! connections without its client certificate, which the API server would prefer.
@@ -48,7 +49,7 @@ use crate::{contained::Contained, explain::causes, no_answer::NoAnswer};
 
 /// How many HTTP/1.1 connections are kept that nothing is sent on. More are closed after their request.
 const UNUSED_CONNECTIONS: usize = 16;
-/// Short reads that wait for an answer by HTTP/1.1 at a time. More go by HTTP/2.
+/// Short reads that wait for an answer by HTTP/1.1 at a time. More are sent over HTTP/2.
 const SHORT_READS: usize = 8;
 /// How long one waits for it. HTTP/1.1 has no pings, so nothing else tells of a server that is gone behind a connection that is kept.
 const SHORT_READ: Duration = Duration::from_secs(5);
@@ -228,7 +229,7 @@ impl Exchange {
         outcome
     }
 
-    /// A short read goes by HTTP/1.1 where there is a place for it, and by HTTP/2 where it has no answer then.
+    /// A short read is sent over HTTP/1.1 where there is a place for it, and over HTTP/2 where it has no answer then.
     async fn first(&self, request: Request<Body>, again: Option<&Again>) -> Result<Response<Held>, NoAnswer> {
         let is_short = request.extensions().get::<Short>().is_some() && self.http2.is_some();
         let place = is_short.then(|| self.short_reads.try_acquire().ok()).flatten();

@@ -10,7 +10,7 @@ use ringside_ring::{
 
 use super::Terms;
 
-/// A Lease as somebody else keeps it, and since when it has looked like this.
+/// A Lease as another holder keeps it, and since when it has looked like this.
 #[derive(Debug)]
 pub(super) struct Observation {
     spec: Option<LeaseSpec>,
@@ -23,7 +23,7 @@ impl Observation {
         Self { spec: lease.spec.clone(), since: now }
     }
 
-    /// Another look: time counts anew when the Lease has changed in what its keeper writes.
+    /// Another look: time counts from zero when the Lease has changed in what its keeper writes.
     pub(super) fn update(&mut self, lease: &Lease, now: Moment) {
         if self.spec != lease.spec {
             *self = Self::of(lease, now);

@@ -50,11 +50,11 @@ pub(super) struct Keeper {
     news: watch::Sender<Standing>,
     /// Asks for a look at the Lease before the next renewal.
     looks: Arc<Notify>,
-    /// The Lease as the API server last accepted it from us, while nobody else wrote its spec.
+    /// The Lease as the API server last accepted it from us, while no other client wrote its spec.
     mine: Option<Lease>,
     /// The `renewTime`s that we sent since then without an answer: one of them may have landed.
     unanswered: Vec<MicroTime>,
-    /// Somebody else's Lease of this name.
+    /// Another holder's Lease of this name.
     observed: Option<Observation>,
     /// How long a request waits for its answer.
     patience: Duration,
@@ -73,7 +73,7 @@ enum Attempt {
 }
 
 impl Attempt {
-    /// Somebody wrote to it since it was `asked` for: it is looked at again at once.
+    /// Another client wrote to it since it was `asked` for: it is looked at again at once.
     fn disturbed(asked: Moment) -> Self {
         Self::Taken { by: "another instance".to_owned(), until: asked }
     }
@@ -274,7 +274,7 @@ impl Keeper {
                     self.mine = Some(created);
                     Ok(Attempt::Held { since })
                 }
-                // Somebody was first by a moment; what it is shows the next look.
+                // Another client was first by a moment; the next look shows what it is.
                 Err(error) if error.is_already_exists() => Ok(Attempt::disturbed(asked)),
                 Err(error) => {
                     self.refused(&error);
@@ -292,7 +292,8 @@ impl Keeper {
                     self.observed = None;
                     Ok(held)
                 }
-                // Somebody was first by a moment, or wrote what is no claim, as a label; which it is shows the next look.
+                // Another client was first by a moment, or wrote what is no claim, as a label; the next look shows
+                // which.
                 Err(error) if error.is_conflict() || error.is_not_found() => Ok(Attempt::disturbed(asked)),
                 Err(error) => Err(error),
             },
@@ -386,7 +387,7 @@ fn set(stored: &mut BTreeMap<String, String>, wanted: &BTreeMap<String, Option<S
     }
 }
 
-/// Takes in what somebody else's Lease looks like now.
+/// Takes in what another holder's Lease looks like now.
 fn observe<'a>(observed: &'a mut Option<Observation>, lease: &Lease, now: Moment) -> &'a Observation {
     let observed = observed.get_or_insert_with(|| Observation::of(lease, now));
     observed.update(lease, now);

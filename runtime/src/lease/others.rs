@@ -1,4 +1,4 @@
-//! Sees what becomes of a Lease while somebody else holds it, sooner than by asking now and then.
+//! Sees what becomes of a Lease while another holder has it, sooner than by asking now and then.
 
 use futures::{StreamExt as _, stream::BoxStream};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -16,7 +16,7 @@ type Events = BoxStream<'static, Result<Option<Lease>, watcher::Error>>;
 pub(super) struct Others {
     api: Api<Lease>,
     name: String,
-    /// None while nobody waits.
+    /// None while no caller waits.
     events: Option<Events>,
 }
 
@@ -25,8 +25,8 @@ impl Others {
         Self { api, name, events: None }
     }
 
-    /// The Lease as it is now, at first, and after each change; none when there is none. A watch that fails is begun anew:
-    /// whoever waits looks by himself now and then.
+    /// The Lease as it is now, at first, and after each change; none when there is none. A watch that fails is begun
+    /// again: a caller that waits also reads the Lease now and then.
     pub(super) async fn next(&mut self) -> Option<Lease> {
         let begin = || watch_object(self.api.clone(), &self.name).default_backoff().boxed();
         let events = self.events.get_or_insert_with(begin);

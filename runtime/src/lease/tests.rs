@@ -31,7 +31,7 @@ async fn validity_ends_before_others_may_take_over_and_counts_from_the_start_of_
         fault(&mut world.fake.lock().unwrap(), true);
         world.tenure.until_lost().await;
         assert!((lost..lost + 3).contains(&world.seconds()), "after {} s", world.seconds());
-        // Nobody took it meanwhile, so it is ours again as soon as a renewal succeeds.
+        // No other holder took it meanwhile, so it is ours again as soon as a renewal succeeds.
         fault(&mut world.fake.lock().unwrap(), false);
         world.tenure.until_held().await;
     }
@@ -164,7 +164,7 @@ async fn annotations_of_others_are_shown_by_a_look_and_before_each_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_holder_says_anew_is_written_at_once_while_it_holds_the_lease() {
+async fn what_the_holder_says_of_itself_is_written_at_once_while_it_holds_the_lease() {
     let facts = |said: &str| Facts::from([("weight".to_owned(), Some(said.to_owned()))]);
     let (says, latest) = tokio::sync::watch::channel(facts("1"));
     let world = World::with(Fake::default(), None, Terms { facts: latest, ..terms() });
@@ -192,6 +192,6 @@ async fn an_own_write_that_landed_without_an_answer_is_no_loss() {
     world.fake.lock().unwrap().mute = false;
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert!(world.tenure.held());
-    // A loss, however short, would have acquired it anew.
+    // A loss, however short, would have acquired it again.
     assert_eq!(world.spec().acquire_time, acquired);
 }

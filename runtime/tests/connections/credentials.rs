@@ -172,7 +172,7 @@ async fn what_is_under_way_goes_on_when_credentials_change() {
     let mut slow = Box::pin(get(&client, "/slow"));
     let before = async { until("it is under way", || server.requests() == 1).await };
     tokio::select! {
-        _ = &mut slow => unreachable!("nobody lets it go on"),
+        _ = &mut slow => unreachable!("nothing lets it go on"),
         () = before => {}
     }
     user("second");
@@ -190,7 +190,7 @@ async fn what_is_under_way_goes_on_when_credentials_change() {
 }
 
 #[tokio::test]
-async fn what_a_plugin_prints_is_told_to_nobody() {
+async fn what_a_plugin_prints_is_told_to_no_caller() {
     let (server, _) = server().await;
     let folder = tempfile::tempdir().unwrap();
     // So short that it is asked for with each request.

@@ -1,4 +1,4 @@
-//! What becomes of requests when a server stops, and of connections that it or nobody wants.
+//! What becomes of requests when a server stops, and of connections that the server or no client wants.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -34,7 +34,7 @@ const WINDOW: usize = 256 << 10;
 const CLIENTS: usize = 16;
 const TRIES: usize = 500;
 const ON_EACH: usize = 20;
-/// What a frame takes, as long as nobody says otherwise.
+/// What a frame takes, as long as no peer says otherwise.
 const FRAME: usize = 16 << 10;
 
 /// Each connection is one of `script`, with its number.
@@ -290,7 +290,7 @@ async fn a_server_that_allows_one_request_has_the_next_when_that_is_over() {
 }
 
 #[tokio::test]
-async fn nobody_gets_the_failure_of_a_connection_that_was_given_up() {
+async fn no_request_gets_the_failure_of_a_connection_that_was_given_up() {
     let (tell, mut told) = mpsc::unbounded_channel();
     let server = Server::listen(true, move |stream, number| {
         let tell = tell.clone();
@@ -325,7 +325,7 @@ async fn nobody_gets_the_failure_of_a_connection_that_was_given_up() {
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_reads_leaves_its_window_to_the_others() {
+async fn an_answer_that_no_client_reads_leaves_its_window_to_the_others() {
     let server = scripted(|mut peer: Peer, _| async move {
         loop {
             match peer.next().await {
@@ -397,7 +397,7 @@ async fn a_connection_that_the_server_may_close_at_any_moment_gets_no_request() 
 }
 
 #[tokio::test]
-async fn a_connection_that_nobody_uses_any_more_is_closed() {
+async fn a_connection_that_no_request_uses_any_more_is_closed() {
     let closed = Arc::new(Semaphore::new(0));
     let told = closed.clone();
     let server = scripted(move |peer, _| {

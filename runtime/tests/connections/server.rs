@@ -225,7 +225,7 @@ pub(crate) fn text(text: &'static str) -> Response<Body> {
     Response::new(Full::new(Bytes::from_static(text.as_bytes())).boxed_unsync())
 }
 
-/// A line, and then nothing for as long as somebody reads.
+/// A line, and then nothing for as long as the client reads.
 pub(crate) fn watch() -> Response<Body> {
     let line = stream::iter([Ok(Frame::data(Bytes::from_static(b"line\n")))]);
     Response::new(StreamBody::new(line.chain(stream::pending())).boxed_unsync())
@@ -236,7 +236,7 @@ pub(crate) fn silence() -> Response<Body> {
     Response::new(StreamBody::new(stream::pending()).boxed_unsync())
 }
 
-/// As much as somebody reads.
+/// As much as the client reads.
 pub(crate) fn endless() -> Response<Body> {
     let piece = Bytes::from(vec![b'x'; 16 << 10]);
     Response::new(StreamBody::new(stream::repeat_with(move || Ok(Frame::data(piece.clone())))).boxed_unsync())

@@ -1,8 +1,8 @@
 //! A control plane with a ring whose objects stand in the way of some namespaces only.
 //!
 //! The sharder writes them, and they are copied with another namespace selector each. Then a sharder serves the webhook that
-//! does not lead: so nobody restores what was copied, and no object is assigned after its creation, which would cost the
-//! control plane time beside what is measured.
+//! does not lead: so no sharder restores what was copied, and no object is assigned after its creation, which would
+//! cost the control plane time beside what is measured.
 
 use std::{path::PathBuf, process::Command, time::Duration};
 
@@ -50,7 +50,7 @@ const LEAST: &str = "least";
 const BARE: &str = "bare";
 const ELECTION: &str = "ringside-sharder";
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Longer than any measurement: nobody renews it.
+/// Longer than any measurement: no process renews it.
 const HELD_SECONDS: i32 = 24 * 60 * 60;
 
 /// What stands in the way of creates in a namespace.
@@ -134,7 +134,7 @@ impl Ground {
         let client = control_plane.client();
         namespaces(&client).await?;
         account(&client).await?;
-        // Somebody else than who creates objects: what the sharder itself writes is not the policy's business.
+        // Another user than the one who creates objects: what the sharder itself writes is not the policy's business.
         let identity = ShardIdentity::create(&control_plane, NAMESPACE, ACCOUNT, ACCOUNT, control_plane.dir()).await?;
         let (webhook_port, admin_port) = (free_port()?, free_port()?);
         let sharder = |number: usize| {

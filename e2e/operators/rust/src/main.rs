@@ -1,5 +1,5 @@
-//! An ordinary operator, as anybody would write it with kube: a ConfigMap and a Secret for each Website, by server-side apply.
-//! It elects no leader, as kube has no election, and knows nothing of other replicas at work beside it.
+//! An ordinary operator, as a developer would write it with kube: a ConfigMap and a Secret for each Website, by
+//! server-side apply. It elects no leader, as kube has no election, and knows nothing of replicas at work beside it.
 
 mod report;
 

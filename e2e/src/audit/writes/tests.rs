@@ -130,7 +130,7 @@ fn a_lease_names_its_holder_and_garbage_is_a_fault() {
 }
 
 #[test]
-fn of_what_arrived_nobody_knows_what_came_of_it() {
+fn of_what_arrived_the_outcome_is_unknown() {
     let mut event = event();
     event["stage"] = json!("RequestReceived");
     for key in ["responseStatus", "responseObject"] {

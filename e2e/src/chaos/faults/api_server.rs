@@ -1,4 +1,4 @@
-//! The API server that ends, and what it forgets or learns anew.
+//! The API server that ends, and what it forgets or learns again.
 
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ pub(super) async fn forget_history(run: &mut Run) -> Result<usize> {
     Ok(1)
 }
 
-/// The resource gets a new version, which is preferred, and whose conversion calls a port where nobody listens. It goes again.
-/// Returns how many versions there were meanwhile beyond those of before.
+/// The resource gets a new version, which is preferred, and whose conversion calls a port where nothing listens. It
+/// goes again. Returns how many versions there were meanwhile beyond those of before.
 pub(super) async fn prefer_a_version_without_conversion(run: &mut Run, lasts: Duration) -> Result<usize> {
     let before = Website::crd();
     let mut newer = before.clone();
@@ -46,7 +46,7 @@ pub(super) async fn prefer_a_version_without_conversion(run: &mut Run, lasts: Du
     passed.map(|()| newer.spec.versions.len() - after.spec.versions.len())
 }
 
-/// The definition gets another description: the API server makes the resource's storage and caches anew, and ends its
+/// The definition gets another description: the API server makes the resource's storage and caches again, and ends its
 /// watches. Returns how many definitions changed.
 pub(super) async fn define_again(run: &mut Run) -> Result<usize> {
     let definitions: Api<CustomResourceDefinition> = Api::all(run.client.clone());

@@ -21,7 +21,7 @@ pub(in crate::chaos) const DRAIN_DEADLINES: [u16; 2] = [45, 60];
 
 const POLICIES: [&str; 2] = ["MutatingAdmissionPolicy", "ValidatingAdmissionPolicy"];
 
-/// The ring also names a resource that nobody serves, or no longer does. Returns how many rings changed.
+/// The ring also names a resource that no API server serves, or no longer does. Returns how many rings changed.
 pub(super) async fn edit_ring(run: &mut Run) -> Result<usize> {
     let rings: Api<ClusterRing> = Api::all(run.client.clone());
     let before = rings.get(run.ring.name()).await?;

@@ -81,8 +81,8 @@ pub(super) async fn hinder(run: &mut Run, fault: &Fault) -> Result<usize> {
     passed.and(hit)
 }
 
-/// Has the webhook asked until its answer did not arrive. After the leader's death nobody is asked until there is another,
-/// who tells where its webhook is.
+/// Has the webhook asked until its answer did not arrive. After the leader's death no webhook is asked until there is
+/// another leader, which tells where its webhook is.
 async fn until_asked(run: &mut Run, fault: &Fault, before: usize) -> Result<()> {
     let until = Instant::now() + ASKED_FOR;
     while hindered(run, fault)? == before && Instant::now() < until {
@@ -113,7 +113,7 @@ pub(super) fn lead_back(run: &mut Run, shard: &str, before: usize) -> Result<usi
     Ok(connected)
 }
 
-/// Has the webhook asked about an object that it leaves alone: nobody else may be creating one just then.
+/// Has the webhook asked about an object that it leaves alone: no other client may be creating one just then.
 async fn ask_webhook(run: &Run) -> Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(run.client.clone(), NAMESPACE);
     let named = ObjectMeta { generate_name: Some("of-nobody-".to_owned()), ..ObjectMeta::default() };

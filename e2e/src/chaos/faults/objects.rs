@@ -49,8 +49,8 @@ pub(super) async fn make_again(run: &mut Run, objects: &[usize]) -> Result<usize
     Ok(made.len())
 }
 
-/// Takes what a gone owner has left, where the garbage collector does not: it goes by names when its watch comes back, and
-/// learns of no owner that is gone if there is another of that name by then. Of the child's own end it learns.
+/// Takes what a gone owner has left, where the garbage collector does not: it compares names when its watch comes back,
+/// and learns of no owner that is gone if there is another of that name by then. Of the child's own end it learns.
 async fn collect(run: &mut Run, until: Instant, name: &str, owner: Option<&str>) -> Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(run.client.clone(), NAMESPACE);
     loop {
@@ -90,8 +90,8 @@ pub(super) async fn strip(run: &mut Run, objects: &[usize]) -> Result<usize> {
     .await
 }
 
-/// Names another shard on objects and on what belongs to others, and nobody, and sets a drain. Returns how many of these writes
-/// were taken.
+/// Names another shard on objects and on what belongs to others, or an unknown one, and sets a drain. Returns how many
+/// of these writes were taken.
 pub(super) async fn forge(run: &mut Run, objects: &[usize]) -> Result<usize> {
     let shards: Vec<_> = run.system.shards().map(|shard| shard.name().to_owned()).collect();
     ensure!(!shards.is_empty(), "there is no shard to be named");
@@ -99,7 +99,7 @@ pub(super) async fn forge(run: &mut Run, objects: &[usize]) -> Result<usize> {
     write(run, objects, move |index| match index % 3 {
         0 => json!({&shard: &shards[index % shards.len()]}),
         1 => json!({&shard: "nobody"}),
-        // With a grace: without one, whoever drops both labels would let go of it (docs/dev/limits.md).
+        // With a grace: without one, any client that drops both labels would release it (docs/dev/limits.md).
         _ => json!({&drain: Grace::drain_value("by-hand", Grace::of(Duration::from_secs(1)))}),
     })
     .await

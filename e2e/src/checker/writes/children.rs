@@ -1,4 +1,5 @@
-//! Whether children went with their owners: not before these were let go, and not after they came to their next shard.
+//! Whether children went with their owners: not before these were released, and not after they came to their next
+//! shard.
 
 use std::ops::Bound;
 
@@ -22,12 +23,12 @@ impl Writes {
             let with = owner.and_then(|owner| owner.labels.shard.as_deref());
             let drained = owner.and_then(|owner| root.drained_since(owner));
             let (since, drain) = drained.unzip();
-            // What it lets go of later it had not.
+            // What it releases later it had not released.
             let has =
                 |next: &Version| [&next.labels.shard, &next.write.shard].iter().any(|it| it.as_deref() == Some(left));
-            let let_go = drain.is_some_and(|drain| self.may_have_let_go(left, drain, version.write.answered))
+            let released = drain.is_some_and(|drain| self.may_have_let_go(left, drain, version.write.answered))
                 && !root.after(version).is_some_and(has);
-            if with == Some(left) && !let_go && self.works(left, version, since) {
+            if with == Some(left) && !released && self.works(left, version, since) {
                 let drained = drain.map(|drain| drain.lasted_until(version));
                 let its = version.labels.shard.as_deref();
                 verdict.overtaken.push(Landed { drained, ..Landed::of(&version.write, its, with) });

@@ -53,7 +53,7 @@ impl Writes {
     }
 
     /// Whether what was in the way belonged to an owner that was gone by then. The garbage collector takes it a moment later,
-    /// and whoever makes another owner of that name waits for it, sharded or not.
+    /// and a client that makes another owner of that name waits for it, sharded or not.
     fn is_left_over(&self, refused: &Write) -> bool {
         // It may have come, or gone, while the other was under way.
         let times = [refused.received, refused.answered];
@@ -67,7 +67,8 @@ impl Writes {
         owner.is_some_and(|owner| was_gone(self.root(owner).unwrap_or(owner), refused))
     }
 
-    /// Whether the shard itself had just made what was in the way, and nobody else had it since: so no move has to do with it.
+    /// Whether the shard itself had just made what was in the way, and no other shard had it since: so no move has to
+    /// do with it.
     fn was_just_made(&self, refused: &Write) -> bool {
         self.named(refused).any(|history| history.was_made_since(refused.received - SEES_ITS_OWN, refused))
     }

@@ -30,8 +30,8 @@ impl Writes {
 }
 
 impl History {
-    /// The moves of an object that is no child: from the write that asked its shard to let go, over the acknowledgement,
-    /// to the one that named the next.
+    /// The moves of an object that is no child: from the write that asked its shard to release it, over the
+    /// acknowledgement, to the one that named the next.
     fn moves(&self) -> Vec<Steps<'_>> {
         let (mut asked, mut acknowledged, mut moves) = (None, None, Vec::new());
         for (before, version) in self.steps() {

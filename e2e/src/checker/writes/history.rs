@@ -118,7 +118,8 @@ impl History {
     }
 
     /// Its controller by a write to it, or to anything else (all resources have their versions from one etcd): the one that was
-    /// named last. A later write may name another, and that one be gone, where a controller goes by what it had seen before.
+    /// named last. A later write may name another, and that one be gone, where a controller relies on what it had seen
+    /// before.
     pub(super) fn controller_by(&self, version: &Version) -> Option<&Uid> {
         let number = version.write.object.version.as_ref();
         let until = number.map(|number| self.versions.range(..=number).rev());

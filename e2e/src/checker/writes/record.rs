@@ -14,7 +14,7 @@ pub struct Write {
     pub received: Timestamp,
     /// When it was answered.
     pub answered: Timestamp,
-    /// The shard whose Pod asked for it; none where somebody else did.
+    /// The shard whose Pod asked for it; none where another client did.
     pub shard: Option<String>,
     /// Whether the sharder asked for it.
     pub by_sharder: bool,
@@ -37,7 +37,7 @@ pub enum Change {
     Deleted,
     /// It was to be created, and there was one already.
     Refused,
-    /// Nobody knows: the client was gone before the answer, or there was none in time.
+    /// Unknown: the client was gone before the answer, or there was none in time.
     Unanswered,
     /// Nothing: the API server's fence refused it.
     Barred,

@@ -86,7 +86,7 @@ fn without(times: &[i64], more: &str) -> Verdict {
 /// notice and names the owner that is gone in what it writes to the child. `maker` has made that, and what is below it.
 #[test]
 fn whose_a_child_was_when_it_was_made_is_not_told_by_who_adopts_it_later() {
-    // The child is moved before its owner was let go, or after that.
+    // The child is moved before its owner was released, or after that.
     for (maker, moved, foreign, overtaken, behind) in
         [("b", 70, 0, 0, 0), ("a", 70, 2, 0, 0), ("b", 48, 0, 1, 0), ("b", 85, 0, 0, 1)]
     {
@@ -130,7 +130,7 @@ fn a_move_as_it_should_be_is_clean_and_timed() {
 
 /// What a shard may not write, and what it may.
 #[test]
-fn a_write_to_what_is_anothers_is_foreign_and_to_what_is_nobodys_late() {
+fn a_write_to_what_is_anothers_is_foreign_and_to_what_has_no_owner_late() {
     for (write, foreign, late) in [
         ("65 a updates sites o b", 1, 0),
         ("90 a deletes sites o", 1, 0),
@@ -175,7 +175,7 @@ fn lost(more: Vec<Write>) -> [Vec<u64>; 2] {
 }
 
 #[test]
-fn what_a_shard_loses_it_has_let_go() {
+fn what_a_shard_loses_it_has_released() {
     let (none, unasked) = ([vec![], vec![]], [vec![0], vec![]]);
     for to in ["-", "b"] {
         for (events, found) in [
@@ -190,10 +190,10 @@ fn what_a_shard_loses_it_has_let_go() {
             ("25 b asks sites o, 30 a updates sites o TO", &unasked),
             ("25 user asks sites o, 30 a updates sites o TO", &unasked),
             ("25 sharder asks sites o, 30 b updates sites o TO", &unasked),
-            // Another let go, or a user.
+            // Another released it, or a user.
             ("20 sharder updates sites o a!, 30 b updates sites o TO", &[vec![10], vec![]]),
             ("20 sharder updates sites o a!, 30 user updates sites o TO", &[vec![10], vec![]]),
-            // It may have let go, of this drain.
+            // It may have released it, by this drain.
             ("20 sharder updates sites o a!, 25 a asks sites o, 30 sharder updates sites o TO", &none),
             ("20 sharder updates sites o a!, 15 a asks sites o, 30 sharder updates sites o TO", &[vec![], vec![10]]),
             // The sharder did not wait.
@@ -216,7 +216,7 @@ fn a_shard_without_its_lease_loses_nothing_and_neither_does_one_that_came_when_i
         ] {
             assert_eq!(lost(writes(&format!("{before}, {moves}"))), *found, "{by}: {before}");
         }
-        assert_eq!(lost(vec![Write { id: String::new(), ..write(&moves) }]), none, "nobody knows whose write it was");
+        assert_eq!(lost(vec![Write { id: String::new(), ..write(&moves) }]), none, "it is unknown whose write it was");
     }
     assert_eq!(lost(writes("30 sharder deletes sites o")), none);
 }
@@ -231,10 +231,10 @@ fn a_lease_of_that_name_in_another_namespace_is_not_the_shards() {
 }
 
 #[test]
-fn what_a_shard_had_begun_may_land_on_what_was_made_again_under_the_name_before_anybody_has_that() {
+fn what_a_shard_had_begun_may_land_on_what_was_made_again_under_the_name_before_a_shard_has_that() {
     for (by, at, was, late) in [
         ("b", 93, "-", 0),
-        // It knows that it is gone; or had let go of it before; or somebody had the new one already.
+        // It knows that it is gone; or had released it before; or a shard had the new one already.
         ("b", 95, "-", 1),
         ("a", 93, "-", 1),
         ("b", 93, "a", 1),
@@ -300,13 +300,14 @@ fn a_child_that_overtakes_its_owner_is_found() {
     assert_eq!((found.overtaken.len(), found.overtaken[0].drained), (1, Some(Duration::from_secs(3))));
     assert!(!found.is_clean());
     for (left_out, before, found) in [
-        // It may have been let go: the API server ended before it answered. It was not, where it lets go later.
+        // It may have been released: the API server ended before it answered. It was not, where the shard releases it
+        // later.
         (&[40, 50][..], "32 a asks sites o", 0),
         (&[40, 50], "32 b asks sites o", 1),
         (&[40, 50], "29 a asks sites o", 1),
         (&[40, 50], "34 a asks sites o", 1),
         (&[50], "32 a asks sites o", 1),
-        // Of a shard that lost its Lease, nobody works on the owner, whatever it says.
+        // A shard that lost its Lease does not work on the owner, whatever it says.
         (&[50], "31 sharder updates leases a shardlease-controller", 0),
         // Nor does one that came back after the owner was drained. One that was back by then does.
         (&[50], "31 sharder updates leases a -, 32 sharder updates leases a a", 0),
@@ -341,7 +342,7 @@ fn a_second_create_that_no_move_has_to_do_with_is_counted_apart() {
         // For an owner that is gone, or was there.
         ("89 sharder deletes sites o, 90 sharder deletes maps c<o, 91 b creates maps c2:c<o b".to_owned(), 0, 0, 0),
         ("92 sharder deletes sites o, 90 sharder deletes maps c<o, 91 b creates maps c2:c<o b".to_owned(), 1, 0, 0),
-        // What an owner that is gone has left is in nobody's way.
+        // What an owner that is gone has left is in no shard's way.
         ("90 sharder deletes sites o, 91 b refused maps c<o".to_owned(), 0, 0, 1),
         ("90 sharder deletes sites o, 89 b refused maps c<o".to_owned(), 1, 0, 0),
         ("90 sharder deletes sites o, 91-93 a creates maps n<o, 92-94 b refused maps n<o2".to_owned(), 0, 0, 1),
@@ -423,9 +424,9 @@ fn a_shard_that_finds_its_own_label_was_given_the_object_in_between_if_the_shard
     }
 }
 
-/// Where nobody's label was, the webhook may have put one into whatever was written.
+/// Where no shard's label was, the webhook may have put one into whatever was written.
 #[test]
-fn a_shard_that_finds_its_own_label_where_none_was_was_given_the_object_if_anybody_else_tried() {
+fn a_shard_that_finds_its_own_label_where_none_was_was_given_the_object_if_another_client_tried() {
     for (writes, late) in [
         ("72 user asks sites o, 73 b updates sites o b", 0),
         // It gave it to itself.

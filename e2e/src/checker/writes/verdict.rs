@@ -11,20 +11,20 @@ use super::{Change, Write};
 pub struct Verdict {
     /// Writes of a shard to objects, or for owners, that were another's.
     pub foreign: Vec<Landed>,
-    /// Writes of a shard to objects that were nobody's any more.
+    /// Writes of a shard to objects that had no owner any more.
     pub late: Vec<Landed>,
-    /// Objects that shards lost without having let go of them.
+    /// Objects that shards lost without having released them.
     pub lost: Vec<Landed>,
-    /// Those that the sharder took from shards which had been asked, and had not let go.
+    /// Those that the sharder took from shards which had been asked, and had not released them.
     pub forced: Vec<Landed>,
     /// Creates of shards that were refused, as there was such an object, and children that were created once more.
     pub second_creates: Vec<Landed>,
     /// Creates of shards that were refused, because an owner that was gone by then had left what was in the way, or was the one
     /// that it was to be made for.
     pub of_the_gone: usize,
-    /// The same, because the shard had made it itself within a second before, and nobody else had it since.
+    /// The same, because the shard had made it itself within a second before, and no other shard had it since.
     pub just_made: usize,
-    /// Children that were deleted, by whomever, while their owner was there.
+    /// Children that were deleted, by any client, while their owner was there.
     pub deleted: Vec<Landed>,
     /// Children that left a shard while it worked on their owner.
     pub overtaken: Vec<Landed>,
@@ -47,7 +47,7 @@ pub struct Verdict {
 pub struct Landed {
     /// The request's audit id.
     pub id: String,
-    /// The shard that wrote, or lost the object; of a child its own; empty where that is nobody.
+    /// The shard that wrote, or lost the object; of a child its own; empty where there is none.
     pub shard: String,
     /// What the write did.
     pub change: Change,
@@ -62,7 +62,7 @@ pub struct Landed {
     /// Whose the object was; of what was lost, whose it is since; of a child, its owner's shard; of a create that was refused,
     /// whose what was in the way.
     pub owner: Option<String>,
-    /// For how long the shard had been asked to let go by then, where it had been.
+    /// For how long the shard had been asked to release it by then, where it had been.
     pub drained: Option<Duration>,
     /// Of a create that was refused: when what was in the way came to its owner, if it had been another's.
     pub moved: Option<Timestamp>,
@@ -102,8 +102,8 @@ pub struct Stages {
 }
 
 impl Verdict {
-    /// Whether nobody wrote what was not his, or was kept from what was, or lost it without having let go, and no child was
-    /// created twice, deleted, or apart from its owner.
+    /// Whether no shard wrote what was another's, was kept from what was its own, or lost that without having released
+    /// it. And no child was created twice, deleted, or apart from its owner.
     pub fn is_clean(&self) -> bool {
         self.unknown == 0 && self.faults().iter().all(|(_, found)| found.is_empty())
     }
@@ -112,12 +112,12 @@ impl Verdict {
     pub fn faults(&self) -> [(&'static str, &[Landed]); 9] {
         [
             ("foreign writes that landed", &self.foreign),
-            ("writes that landed on what was nobody's", &self.late),
+            ("writes that landed on what had no owner", &self.late),
             ("objects lost without an acknowledgement", &self.lost),
             ("objects taken before their drain was overdue", &self.forced),
             ("second creates of children", &self.second_creates),
             ("children deleted while their owner was there", &self.deleted),
-            ("children moved before their owner was let go", &self.overtaken),
+            ("children moved before their owner was released", &self.overtaken),
             ("children left behind", &self.left_behind),
             ("writes of owners that the fence refused", &self.barred),
         ]

@@ -139,7 +139,7 @@ impl Fixture {
         Api::all(self.admin.clone())
     }
 
-    /// Somebody with a token that is bound to the Pod of this name.
+    /// A client with a token that is bound to the Pod of this name.
     pub(crate) async fn pod(&self, account: &str, name: &str) -> Client {
         let dir = self.system.dir();
         let identity =
@@ -147,7 +147,7 @@ impl Fixture {
         client_of(identity.kubeconfig()).await.unwrap()
     }
 
-    /// Somebody with a token of the shards' account that is bound to no Pod.
+    /// A client with a token of the shards' account that is bound to no Pod.
     pub(crate) async fn unbound(&self) -> Client {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.admin.clone(), self.namespace());
         let answer =
@@ -157,7 +157,7 @@ impl Fixture {
         client_of(&path).await.unwrap()
     }
 
-    /// Somebody of whom the API server knows this name and nothing else, as with a token that lies in a Secret.
+    /// A client of which the API server knows this name and nothing else, as with a token that lies in a Secret.
     pub(crate) async fn named(&self, user: &str) -> Client {
         let mut admin = Kubeconfig::read_from(self.system.dir().join("admin.kubeconfig")).unwrap();
         let infos = admin.auth_infos.iter_mut().filter_map(|user| user.auth_info.as_mut());
@@ -166,7 +166,7 @@ impl Fixture {
         Client::try_from(config).unwrap()
     }
 
-    /// A shard that holds its Lease, and lets go of nothing.
+    /// A shard that holds its Lease, and releases nothing.
     pub(crate) async fn shard(&self, name: &str) -> Client {
         let writer = self.pod(SHARDS, name).await;
         self.lease(name, Some(name)).await;
@@ -232,7 +232,7 @@ impl Fixture {
         metadata.labels.as_ref()?.get(&self.keys.shard).cloned()
     }
 
-    /// Sets the labels of a Website as nobody but an administrator or the sharder may.
+    /// Sets the labels of a Website as only an administrator or the sharder may.
     pub(crate) async fn label(&self, name: &str, shard: Option<&str>, drain: Option<&str>) -> Website {
         let labels = json!({&self.keys.shard: shard, &self.keys.drain: drain});
         let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));

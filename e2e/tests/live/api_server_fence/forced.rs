@@ -1,4 +1,4 @@
-//! Shards that don't let go: with the fence around them they lose the object, without it they keep it and it is told.
+//! Shards that don't release: with the fence around them they lose the object, without it they keep it and it is told.
 
 use std::collections::BTreeMap;
 
@@ -29,8 +29,8 @@ fn spec(fence: &str) -> Value {
     json!({"fence": fence, "drainDeadlineSeconds": 5})
 }
 
-/// Two shards with objects that have a child each, and a third one that has just come. None ever lets go of anything. The ring
-/// says this of its fence before the third one comes.
+/// Two shards with objects that have a child each, and a third one that has just come. None ever releases anything. The
+/// ring says this of its fence before the third one comes.
 async fn stuck(fixture: Fixture, fenced: Option<&str>) -> (Fixture, BTreeMap<&'static str, Client>) {
     let mut shards = BTreeMap::from([("a", fixture.shard("a").await), ("b", fixture.shard("b").await)]);
     if let Some(fenced) = fenced {
@@ -59,7 +59,7 @@ async fn owners(fixture: &Fixture) -> BTreeMap<String, (Option<String>, bool)> {
     all.into_iter().map(of).collect()
 }
 
-/// The objects that drain, once each of these shards is to let go of some.
+/// The objects that drain, once each of these shards is to release some.
 async fn drained(fixture: &Fixture, from: &[&str]) -> BTreeMap<String, String> {
     let seen = eventually("objects drain", DEADLINE, || async {
         let draining = owners(fixture).await.into_iter().filter(|(_, (_, drained))| *drained);
@@ -120,7 +120,7 @@ pub(crate) async fn a_fenced_shard_that_does_not_let_go_loses_the_object_after_i
     assert_eq!(fixture.shard_of(&moved.metadata).as_deref(), Some("c"));
     assert!(version(moved.resource_version()) < version(site.resource_version()));
 
-    // Whoever lost it can do nothing about it, nor take it back by an acknowledgement that comes too late.
+    // The shard that lost it can do nothing about it, nor take it back by an acknowledgement that comes too late.
     let (former, parameters) = (&shards[was.as_str()], PatchParams::default());
     refused("a late write", websites(former).patch(name, &parameters, &touch()).await);
     refused("a late write to a child", config_maps(former).patch(name, &parameters, &touch()).await);
@@ -163,9 +163,9 @@ pub(crate) async fn a_shard_without_the_fence_keeps_what_it_does_not_let_go_of_a
     assert!(sum(&metrics, "controller_sharding_drains_taken_back_total", &[]) >= draining.len() as u64, "{metrics}");
 }
 
-/// Returns once none of these objects is with the shard that did not let go of it.
+/// Returns once none of these objects is with the shard that did not release it.
 async fn until_lost(fixture: &Fixture, draining: &BTreeMap<String, String>) {
-    eventually("they are taken from who does not let go", DEADLINE, || async {
+    eventually("they are taken from shards that don't release", DEADLINE, || async {
         let now = owners(fixture).await;
         let left: Vec<_> = draining.iter().filter(|(name, was)| now[*name].0.as_ref() == Some(was)).collect();
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
@@ -208,7 +208,7 @@ pub(crate) async fn a_shard_that_the_fence_does_not_know_is_named_and_keeps_its_
     .unwrap();
 }
 
-/// An API server stores policies, and serves them, also where nothing goes by them.
+/// An API server stores policies, and serves them, also where it does not enforce them.
 pub(crate) async fn where_policies_are_turned_off_nothing_is_forced_and_that_is_told() {
     let off = "--disable-admission-plugins=ValidatingAdmissionPolicy,MutatingAdmissionPolicy";
     let settings = Settings { api_server_flags: vec![off.to_owned()], ..Settings::default() };
@@ -227,7 +227,7 @@ pub(crate) async fn where_policies_are_turned_off_nothing_is_forced_and_that_is_
         assert_eq!(owners(&fixture).await[name].0.as_ref(), Some(was), "{name}");
     }
 
-    // Once it goes by them, what is written late is refused. So they are taken when they are asked for the next time.
+    // Once it enforces them, what is written late is refused. So they are taken when they are asked for the next time.
     fixture.system.set_api_server_flags(Vec::new());
     fixture.system.restart_api_server().await.unwrap();
     fixture.until_fenced("True").await;

@@ -1,4 +1,5 @@
-//! A resource that joins a ring that is fenced already: its objects belong to nobody until the fence is around them too.
+//! A resource that joins a ring that is fenced already: its objects belong to no shard until the fence is around them
+//! too.
 
 use futures::StreamExt as _;
 use k8s_openapi::api::{admissionregistration::v1::ValidatingAdmissionPolicy, core::v1::Secret};

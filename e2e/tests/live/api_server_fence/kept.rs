@@ -1,4 +1,4 @@
-//! The policy itself: put back when somebody changes it, gone when nobody asks for it, and what a ring says about it.
+//! The policy itself: put back when a user changes it, gone when no ring asks for it, and what a ring says about it.
 
 use k8s_openapi::api::{
     admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},

@@ -68,7 +68,7 @@ pub(crate) async fn a_shard_acknowledges_and_changes_no_label_otherwise() {
     }
 }
 
-/// With nobody there who would put the label back: neither the policy nor the webhook.
+/// With nothing there that would put the label back: neither the policy nor the webhook.
 pub(crate) async fn nor_does_it_strip_what_it_was_not_asked_to_let_go_of() {
     let fixture = Fixture::on(Keeps::Nothing, "fence-strip", json!({"fence": "APIServer"})).await;
     let (fixture, a, _b) = fixture.with_shards().await;
@@ -87,7 +87,7 @@ pub(crate) async fn nor_does_it_strip_what_it_was_not_asked_to_let_go_of() {
     assert_eq!((fixture.shard_of(&acknowledged.metadata), acknowledged.labels().get(drain)), (None, None));
 }
 
-/// It is nobody's before, so whoever creates a main object takes nothing from anybody, and may name its shard.
+/// It has no owner before: the client that creates a main object takes nothing from a shard, and may name its shard.
 pub(crate) async fn what_a_shard_creates_has_no_label_its_own_or_the_webhooks() {
     let (fixture, a, b) = Fixture::fenced("fence-creates").await;
     let (shard, drain) = (&fixture.keys.shard, &fixture.keys.drain);
@@ -108,7 +108,7 @@ pub(crate) async fn what_a_shard_creates_has_no_label_its_own_or_the_webhooks() 
     create(&a, json!({}), child(&owner, "by-the-owner")).await.unwrap();
     refused("create of another's child", create(&b, json!({}), child(&owner, "late")).await);
 
-    // Where a main object goes is the webhook's to say, whoever creates it, but for who says so itself.
+    // The webhook says where a main object goes, whichever client creates it, but for one that names a shard itself.
     let made = fixture.create(&b, "made-by-b").await.unwrap();
     assert!(fixture.shard_of(&made.metadata).is_some());
     let mut site = Website::new("named", Default::default());

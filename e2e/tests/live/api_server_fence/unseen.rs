@@ -118,8 +118,8 @@ async fn until_noted(fixture: &Fixture, expected: &[String]) {
     .unwrap();
 }
 
-/// Nobody says whose its owner is, so anybody may create it; it is moved there later. What has no owner meanwhile is taken by
-/// nobody.
+/// No sharder says whose its owner is, so any shard may create it; it is moved there later. What has no owner meanwhile
+/// is taken by no shard.
 pub(crate) async fn a_child_that_is_created_while_no_sharder_answers_goes_to_its_owners_shard_later() {
     let fixture = Fixture::start(audited(), json!({"fence": "APIServer"})).await;
     let (mut fixture, a, b) = fixture.with_shards().await;
@@ -127,12 +127,12 @@ pub(crate) async fn a_child_that_is_created_while_no_sharder_answers_goes_to_its
     fixture.system.kill_sharders().await.unwrap();
     let name = website.name_any();
     fixture.label(&name, None, None).await;
-    refused("taking what is nobody's", set_labels(&b, &name, json!({&fixture.keys.shard: "b"})).await);
+    refused("taking what has no owner", set_labels(&b, &name, json!({&fixture.keys.shard: "b"})).await);
     fixture.label(&name, Some("a"), None).await;
-    // Of this one nobody asks whose it is. The log has it before the next.
-    let mut nobodys = child(&website, "alone");
-    nobodys.metadata.owner_references = None;
-    config_maps(&b).create(&PostParams::default(), &nobodys).await.unwrap();
+    // Of this one no client asks whose it is. The log has it before the next.
+    let mut unowned = child(&website, "alone");
+    unowned.metadata.owner_references = None;
+    config_maps(&b).create(&PostParams::default(), &unowned).await.unwrap();
     let made = config_maps(&b).create(&PostParams::default(), &child(&website, "child")).await.unwrap();
     assert_eq!(fixture.shard_of(&made.metadata), None);
     until_noted(&fixture, &["pod b: CREATE of /configmaps default/child".to_owned()]).await;

@@ -83,7 +83,7 @@ pub(crate) async fn a_deletion_of_many_is_judged_object_by_object() {
     assert!(websites(&fixture.admin).get_opt(&of_a.name_any()).await.unwrap().is_none());
 }
 
-/// Whoever has a token of a shard's account without a Pod, and whoever has another account.
+/// A client with a token of a shard's account without a Pod, and one with another account.
 pub(crate) async fn only_accounts_of_shards_are_concerned_and_those_without_pod_write_to_nothing_owned() {
     let (fixture, _a, _b) = Fixture::fenced("fence-accounts").await;
     let website = fixture.website_of("a").await;

@@ -1,4 +1,4 @@
-//! The objects that cases read and nobody writes: of the shard, of another one, drained, and of nobody.
+//! The objects that cases read and none writes: of the shard, of another one, drained, and without owner.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(crate) const FIXED: &str = "fixed";
 pub(crate) const STILL: &str = "still";
 /// How many of each.
 pub(crate) const EACH: usize = 3;
-/// How names begin, by owner: the first proxy's shard, the other one's, that of the first who shall let go, nobody's.
+/// How names begin, by owner: the first proxy's shard, the other one's, the first one's that it is to release, none.
 pub(crate) const OWNERS: [&str; 4] = ["own-", "other-", "drained-", "free-"];
 /// The length of a ConfigMap's data: all of the shard's together are compressed (from 128 KiB on).
 const LENGTH: usize = 60_000;

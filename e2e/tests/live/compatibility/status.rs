@@ -1,4 +1,4 @@
-//! A refusal, and the object of an election, as far as each says the same whoever answers.
+//! A refusal, and the object of an election, as far as each says the same whichever server answers.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;

@@ -1,5 +1,6 @@
-//! A lock that the ring can't renew any more, while somebody without the sidecar waits for it. From before it runs out nothing is
-//! done for the controller, which was told shortly before that it leads; later the other leads, and the shard when that is gone.
+//! A lock that the ring can't renew any more, while a candidate without the sidecar waits for it. From before it runs
+//! out nothing is done for the controller, which was told shortly before that it leads; later the other leads, and the
+//! shard when that is gone.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use super::{
     programs::{LEASE, client_go},
 };
 
-/// Keeps the ring from one lock, and nobody else.
+/// Keeps the ring from one lock, and no other client.
 const DENIED: &str = "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy

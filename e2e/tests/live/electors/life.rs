@@ -81,7 +81,7 @@ async fn run(fixture: &Fixture, (name, kubeconfig): (&str, &Path), lock: &str, p
 }
 
 /// A replica without the sidecar leads; then there are shards instead of it; then it is back. Shards and it never lead at
-/// once, and nobody has to scale to zero between.
+/// once, and no user has to scale to zero between.
 pub(crate) async fn there_and_back(fixture: &Fixture, case: &str, program: Program) {
     let name = case.replace('_', "-");
     let [lock, old, first, second, new] = ["lock", "old", "0", "1", "new"].map(|part| format!("{name}-{part}"));
@@ -133,7 +133,7 @@ pub(crate) async fn of(fixture: &Fixture, case: &str, program: Program) {
         assert_eq!(candidate.said(), ["leading"], "{}", candidate.process.log_tail());
     }
 
-    // Somebody takes the first shard's Lease.
+    // Another holder takes the first shard's Lease.
     hold(&real.leases, &first, "somebody-else").await;
     candidates[0].until_said(&["leading", "lost"]).await;
     hold(&real.leases, &first, "").await;
@@ -144,8 +144,8 @@ pub(crate) async fn of(fixture: &Fixture, case: &str, program: Program) {
 }
 
 /// That little of elections which have begun by a lock reached the API server before they had `led`, and nothing since then but
-/// the ring's own renewals. Until a controller has written to its lock nobody knows that it is one: what it reads before comes
-/// from the API server, which judges that write as well, and stores nothing of it.
+/// the ring's own renewals. Until a controller has written to its lock no proxy knows that it is one: what it reads
+/// before comes from the API server, which judges that write as well, and stores nothing of it.
 pub(crate) fn assert_silent(asked: &mut Requests, lock: &str, elections: usize, led: Timestamp) {
     let (of_ring, of_controllers) = of_lock(asked, lock);
     let (begun, later) = of_controllers.into_iter().partition::<Vec<_>, _>(|request| request.received < led);
@@ -205,7 +205,7 @@ impl Real {
         Some((said("holderIdentity")?, said("renewTime")?.parse().unwrap()))
     }
 
-    /// Who holds it; empty if nobody does.
+    /// Its holder; empty if it has none.
     pub(crate) async fn holder(&self) -> String {
         self.record().await.unwrap_or_default().0
     }
@@ -215,11 +215,11 @@ impl Real {
         Some(self.record().await?.1)
     }
 
-    /// Waits until this one, and nobody else, has renewed it for longer than it lasts without that.
+    /// Waits until this one, and no other, has renewed it for longer than it lasts without that.
     async fn until_kept_by(&self, holder: &str) {
         let since = self.renewed().await.unwrap();
         let kept = eventually("the lock is renewed for longer than it lasts", DEADLINE, || async {
-            let (held, renewed) = self.record().await.ok_or("nobody holds it")?;
+            let (held, renewed) = self.record().await.ok_or("it has no holder")?;
             assert_eq!(held, holder);
             let lasted = renewed.duration_since(since);
             if lasted.unsigned_abs() > LEASE { Ok(()) } else { Err(format!("for {lasted:?}")) }
@@ -228,7 +228,7 @@ impl Real {
     }
 }
 
-/// Somebody has a Lease from now on.
+/// `holder` has the Lease from now on.
 pub(super) async fn hold(leases: &Api<Lease>, shard: &str, holder: &str) {
     let patch = json!({"spec": {"holderIdentity": holder}});
     leases.patch(shard, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();

@@ -131,7 +131,7 @@ impl Touched {
         for _ in 0..3 {
             said = self.until_there(plain, &said).await;
         }
-        assert!(!operators.iter().any(|operator| operator.has_seen(&touch)), "somebody works beside another");
+        assert!(!operators.iter().any(|operator| operator.has_seen(&touch)), "an operator works beside another");
     }
 
     /// Waits until an operator has said that it is there, and not when this says; returns when.
@@ -195,7 +195,7 @@ async fn set_up(client: &Client) -> Api<DynamicObject> {
 }
 
 /// All shards work, and the API server hears nothing of what they say to each other. One without the sidecar and the shards pause
-/// for each other, as kopf has it, and whoever is left goes on.
+/// for each other, as kopf has it, and the one that is left goes on.
 pub(crate) async fn kopf(fixture: &Fixture) {
     let client = fixture.control_plane.client();
     let peerings = set_up(&client).await;

@@ -9,7 +9,7 @@ use super::fixture::NAMESPACE;
 /// How long a lock lasts without a renewal, as all of them have it by default.
 pub(crate) const LEASE: Duration = Duration::from_secs(15);
 
-/// What starts a program for a lock and somebody who takes part. It connects as KUBECONFIG says.
+/// What starts a program for a lock and a candidate. It connects as KUBECONFIG says.
 pub(crate) type Program = fn(&str, &str) -> Command;
 
 pub(crate) fn client_go(lock: &str, identity: &str) -> Command {
@@ -41,8 +41,8 @@ fn by_fabric8(kind: &str, lock: &str, identity: &str) -> Command {
     command
 }
 
-/// A library for kube-rs, which patches the lock without a word about what it was. It goes by the time that is written in the
-/// lock, of which the ring leaves less than a busy machine may take.
+/// A library for kube-rs, which patches the lock without a word about what it was. It relies on the time that is
+/// written in the lock, of which the ring leaves less than a busy machine may take.
 pub(crate) fn kube_leader_election(lock: &str, identity: &str) -> Command {
     let mut command = Command::new(toolchain::rust_elector(&Environment::of_process()).unwrap());
     // Less than a shard's Lease lasts, after which a proxy is back that lost it.

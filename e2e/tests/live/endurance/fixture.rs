@@ -20,7 +20,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 /// What is promised of a peer that says nothing any more.
 pub(crate) const NOTICED_WITHIN: Duration = Duration::from_secs(30);
 
-/// So much is left of the time since then in which the proxy notices it, and nobody else does.
+/// So much is left of the time since then in which the proxy notices it, and nothing else does.
 pub(crate) fn left(since: Instant) -> Duration {
     NOTICED_WITHIN.saturating_sub(since.elapsed())
 }

@@ -1,4 +1,4 @@
-//! A load balancer in front of a server that can be gone without anybody being told: connections stay open and their
+//! A load balancer in front of a server that can be gone without any client being told: connections stay open and their
 //! kernels acknowledge what is sent.
 
 use std::{net::SocketAddr, sync::Arc};

@@ -49,7 +49,7 @@ pub(crate) async fn five_hundred_watches_see_an_event(fixture: &Proxies) {
 }
 
 /// What others do goes on, while those are stuck that read nothing, and hold little. They go on when they are read.
-pub(crate) async fn readers_that_never_read_delay_nobody(fixture: &Proxies) {
+pub(crate) async fn readers_that_never_read_delay_no_other(fixture: &Proxies) {
     let proxy = fixture.proxy("stuck", &[]).await;
     for index in 0..LARGE_OBJECTS {
         create(fixture, "stuck", &format!("large-{index}"), LARGE).await;

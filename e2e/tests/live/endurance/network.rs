@@ -81,7 +81,7 @@ impl Network {
         TcpStream::from_std(stream)
     }
 
-    /// A socket stays in the network that it was made in, whoever uses it then.
+    /// A socket stays in the network that it was made in, whichever thread uses it then.
     async fn inside<T: Send + 'static>(&self, act: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
         let file = self.file();
         let (done, outcome) = tokio::sync::oneshot::channel();

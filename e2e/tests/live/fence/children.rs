@@ -28,7 +28,7 @@ pub(crate) async fn under(fixture: &Fixture) {
     let path = format!("{WEBSITES}/parent");
     let owner = fixture.website("parent", shard.name).await;
     let adopted = orphan(fixture, "adopted", shard.name).await;
-    // Nobody's child so far, as the proxy learns here.
+    // No owner's child so far, as the proxy learns here.
     shard.expect(&touch(&adopted), StatusCode::OK).await;
     let made = format!("{MAPS}/first-create");
     for create in creates("first", &owner, &adopted) {

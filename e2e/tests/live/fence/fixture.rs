@@ -25,7 +25,7 @@ pub(crate) const WEBSITES: &str = "/apis/web.example.com/v1/namespaces/default/w
 pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub(crate) const MERGE: &str = "application/merge-patch+json";
 
-/// A shard that nobody runs: what belongs to it is another's.
+/// A shard that does not run: what belongs to it is another's.
 pub(crate) const OTHER: &str = "other";
 
 pub(crate) struct Fixture {
@@ -93,7 +93,7 @@ impl Fixture {
 
     /// Waits for the acknowledgement.
     pub(crate) async fn until_let_go(&self, path: &str) {
-        eventually("the shard lets the object go", DEADLINE, || async {
+        eventually("the shard releases the object", DEADLINE, || async {
             let now = self.ownership(path).await;
             if now == (None, false) { Ok(()) } else { Err(format!("{now:?}")) }
         })
@@ -141,7 +141,7 @@ pub(crate) fn child(name: &str, owner: &Value) -> Value {
         "metadata": {"name": name, "namespace": "default", "ownerReferences": [reference(owner)]}})
 }
 
-/// A merge patch that changes what nobody else does.
+/// A merge patch that changes what no other client does.
 pub(crate) fn touch(path: &str) -> Ask {
     let annotations = json!({"metadata": {"annotations": {"touched": "yes"}}});
     Ask::new(Method::PATCH, path).body(MERGE, annotations.to_string())

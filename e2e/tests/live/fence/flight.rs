@@ -38,7 +38,7 @@ pub(crate) async fn slow_write(fixture: &Fixture) {
     until_one("ringside_proxy_writes_in_flight{").await;
 
     fixture.drain(&path).await;
-    // One after the other: the first would have been let go before either.
+    // One after the other: the first would have been released before either.
     for later in ["drained-later", "drained-last"] {
         let later_path = format!("{WEBSITES}/{later}");
         fixture.website(later, shard.name).await;

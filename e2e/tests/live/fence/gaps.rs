@@ -17,7 +17,7 @@ pub(crate) async fn lease(fixture: &Fixture) {
         fixture.website(name, shard.name).await;
         shard.expect(&touch(path), StatusCode::OK).await;
     }
-    // Somebody takes the Lease, as the sharder does with that of a shard it counts for dead, and releases it.
+    // Another holder takes the Lease, as the sharder does with that of a shard it counts for dead, and releases it.
     let lease = format!("/apis/coordination.k8s.io/v1/namespaces/default/leases/{}", shard.name);
     let hold = |holder: &str| {
         let spec = json!({"spec": {"holderIdentity": holder, "leaseDurationSeconds": 120}});

@@ -57,18 +57,18 @@ pub(crate) async fn a_list_in_pages_ends_when_its_object_moves(world: &Proxies) 
     fixture.until_let_go("page-1").await;
     let (status, refused) = fixture.list(&format!("limit=1&continue={rest}")).await;
     assert_eq!((status, refused["reason"].as_str()), (StatusCode::GONE, Some("Expired")), "{refused}");
-    let (status, anew) = fixture.list("limit=500").await;
+    let (status, fresh) = fixture.list("limit=500").await;
     assert_eq!(status, StatusCode::OK);
-    assert!(!anew.to_string().contains("page-1"), "it is not this shard's");
+    assert!(!fresh.to_string().contains("page-1"), "it is not this shard's");
 }
 
 fn metadata(secret: &Secret) -> Value {
     serde_json::to_value(&secret.metadata).unwrap()
 }
 
-/// While drains are held: one is taken back, and the controller is shown its object again, one begun anew, one object is deleted, one deleted and made again, and one is
-/// being deleted.
-pub(crate) async fn only_what_is_still_drained_by_that_very_move_is_let_go(world: &Proxies) {
+/// While drains are held: one is taken back, and the controller is shown its object again. One is begun again, one
+/// object is deleted, one deleted and made again, and one is being deleted.
+pub(crate) async fn only_what_is_still_drained_by_that_very_move_is_released(world: &Proxies) {
     let fixture = &Fixture::start(world, "acknowledges").await;
     let names = ["back", "anew", "deleted", "again", "going"];
     for name in names {
@@ -92,9 +92,9 @@ pub(crate) async fn only_what_is_still_drained_by_that_very_move_is_let_go(world
     let finalizers = |list: &[&str]| Patch::Merge(json!({"metadata": {"finalizers": list}}));
     secrets.patch("going", &PatchParams::default(), &finalizers(&["example.com/wait"])).await.unwrap();
     secrets.delete("going", &DeleteParams::default()).await.unwrap();
-    let let_go = fixture.is_let_go("anew").await || fixture.is_let_go("going").await;
+    let released = fixture.is_let_go("anew").await || fixture.is_let_go("going").await;
     still_held(begun);
-    assert!(!let_go, "its client still sees what it saw");
+    assert!(!released, "its client still sees what it saw");
     let _again = goes_on(fixture).await;
     fixture.until_let_go("anew").await;
     fixture.until_let_go("going").await;
@@ -132,7 +132,7 @@ async fn released(world: &Proxies, proxy: Proxy, shard: &str) -> Lease {
     lease
 }
 
-/// Although a watch that ended holds it, which nobody is there to continue.
+/// Although a watch that ended holds it, which no client continues.
 pub(crate) async fn who_ends_lets_go_of_what_is_drained_before_its_lease_is_released(world: &Proxies) {
     let (Fixture { proxied, proxy, secrets, labels, shard, .. }, begun) = held(world, "ends").await;
     drop(proxied);
@@ -140,9 +140,9 @@ pub(crate) async fn who_ends_lets_go_of_what_is_drained_before_its_lease_is_rele
     still_held(begun);
     assert!(!left.labels().contains_key(&labels.shard), "{left:?}");
     // Of one etcd, so that one came before the other.
-    let [let_go, released] =
+    let [acknowledged, released] =
         [left.metadata, lease.metadata].map(|it| it.resource_version.unwrap().parse::<u64>().unwrap());
-    assert!(let_go < released, "{let_go} {released}");
+    assert!(acknowledged < released, "{acknowledged} {released}");
 }
 
 /// It may be at work on what it has seen.

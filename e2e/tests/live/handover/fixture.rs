@@ -74,11 +74,11 @@ impl Fixture {
     }
 
     pub(crate) async fn until_let_go(&self, name: &str) {
-        let sought = format!("the proxy lets go of {name}");
-        let let_go = eventually(&sought, SOON, || async {
+        let sought = format!("the proxy releases {name}");
+        let released = eventually(&sought, SOON, || async {
             if self.is_let_go(name).await { Ok(()) } else { Err("not yet".to_owned()) }
         });
-        let_go.await.unwrap();
+        released.await.unwrap();
     }
 
     /// Waits until the proxy's metrics say of its drains, how many there are and how old the oldest is, what is sought.

@@ -140,7 +140,7 @@ pub(crate) async fn no_watch_holds_for_long_what_it_never_showed(world: &Proxies
         sees.until_shows(&next).await;
         for watch in others {
             assert!(!watch.has_ended(), "{name}: a watch was ended");
-            assert!(!watch.shows("BOOKMARK").await, "{name}: nobody asked for one");
+            assert!(!watch.shows("BOOKMARK").await, "{name}: no client asked for one");
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     webhook::calls::calls,
 };
 
-/// The shard of the object, which lets go of nothing by itself.
+/// The shard of the object, which releases nothing by itself.
 const SHARD: &str = "a";
 
 /// An object that waits for its shard.
@@ -57,7 +57,7 @@ impl Drained {
     }
 
     async fn until_assigned_anew(&self) {
-        eventually("it is assigned anew", DEADLINE, || self.is_drained(None)).await.unwrap();
+        eventually("it is assigned again", DEADLINE, || self.is_drained(None)).await.unwrap();
     }
 
     async fn drain(&self, drain: &str) {
@@ -103,7 +103,7 @@ pub(crate) async fn the_policy_tells_an_acknowledgement_from_stripped_labels() {
         json!({&fixture.keys.shard: null}),
     ] {
         world.write(&fixture.admin, "", labels).await;
-        world.is_drained(Some("by-hand")).await.expect("its shard may be letting go just now");
+        world.is_drained(Some("by-hand")).await.expect("its shard may be releasing it just now");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is made for a ring in the cluster comes back when somebody changes or deletes it, and goes with the ring.
+//! What is made for a ring in the cluster comes back when a user changes or deletes it, and goes with the ring.
 
 use kube::{
     Api, Client, ResourceExt,
@@ -47,7 +47,7 @@ fn content(object: &DynamicObject) -> Value {
     content
 }
 
-/// What somebody changes and adds, as a JSON patch. Server-side apply would leave there what was added.
+/// What a user changes and adds, as a JSON patch. Server-side apply would leave there what was added.
 fn edit(kind: &str) -> Value {
     let another = json!({"name": "another.example.com", "clientConfig": {"url": "https://127.0.0.1:9/"},
         "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore", "timeoutSeconds": 1});

@@ -108,7 +108,7 @@ fn ways(fixture: &Fixture, template: &ConfigMap, shard: &str) -> [(&'static str,
         ("with the label of another live shard", template.metadata.labels.clone()),
         ("with that, and a drain", Some(with(drain, "old"))),
         ("with its owner's, and a drain", Some(own_and_drained)),
-        ("with a label that names nobody", Some(with(key, "nobody"))),
+        ("with a label that names no shard", Some(with(key, "nobody"))),
         ("with an empty label", Some(with(key, ""))),
         ("without label", None),
     ]

@@ -117,14 +117,14 @@ impl Fixture {
         Homes::among(self.shards()).unwrap().of(self.system.namespace(), name).unwrap().to_owned()
     }
 
-    /// The shard of an object, when it is one that lives and was not asked to let go.
+    /// The shard of an object, when it is one that lives and was not asked to release it.
     pub(crate) fn owner(&self, object: &impl Labelled) -> Option<String> {
         let ownership = self.labels.ownership(object.meta().labels.as_ref());
         let live = ownership.shard.filter(|shard| self.shards().any(|name| name == *shard))?;
         ownership.drain.is_none().then(|| live.to_owned())
     }
 
-    /// The shard of the object of this name, once one that lives has it, and is not asked to let go of it.
+    /// The shard of the object of this name, once one that lives has it, and is not asked to release it.
     pub(crate) async fn until_owned<K: Labelled>(&self, what: &str, name: &str) -> String {
         let objects = self.objects::<K>();
         eventually(&format!("after {what}, {name} has an owner"), DEADLINE, || async {

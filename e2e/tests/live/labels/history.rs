@@ -59,7 +59,7 @@ impl History {
         Self { lost, task }
     }
 
-    /// The changes that took an object from one of these shards, which was not asked to let go of it.
+    /// The changes that took an object from one of these shards, which was not asked to release it.
     pub(crate) fn lost(&self, shards: &BTreeSet<&str>) -> Vec<String> {
         assert!(!self.task.is_finished(), "the watch broke");
         let lost = self.lost.lock().unwrap();

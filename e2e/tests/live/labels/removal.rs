@@ -1,4 +1,4 @@
-//! A ring that is removed leaves nothing behind, whoever takes it off.
+//! A ring that is removed leaves nothing behind, whichever program removes it.
 
 use std::process::{Command, Output};
 

@@ -1,9 +1,9 @@
 //! Writes of a status that say something about labels.
 //!
 //! Of a custom resource such a write changes the status alone, and the API server itself leaves the labels out. Of most
-//! built-in resources it takes them as well: whoever `PUT`s a status from a template takes all labels off. The webhook is not
-//! called for that, so only the policy keeps them. Ingresses are such a resource, and the control plane has no controller for
-//! them that would write beside these tests.
+//! built-in resources it takes them as well: a client that `PUT`s a status from a template takes all labels off. The
+//! webhook is not called for that, so only the policy keeps them. Ingresses are such a resource, and the control plane
+//! has no controller for them that would write beside these tests.
 
 use std::collections::BTreeSet;
 
@@ -61,7 +61,7 @@ impl Ingresses {
         this
     }
 
-    /// Waits until the object has a shard that was not asked to let go of it; returns what its labels say then.
+    /// Waits until the object has a shard that was not asked to release it; returns what its labels say then.
     async fn until_owned(&self) -> Owner {
         eventually("the object has a shard", DEADLINE, || async {
             let now = self.objects.get(OBJECT).await.map_err(|error| error.to_string())?;
@@ -119,7 +119,7 @@ pub(crate) async fn labels_are_kept_when_a_status_is_written() {
     let patches = [Value::Null, json!({shard: null}), json!({shard: another}), json!({shard: "nobody"})];
     world.keeps(&owned, &patches).await;
 
-    // As our sharder asks our proxy, so that nobody else can be taken for the one who lets go.
+    // As our sharder asks our proxy, so that no other client can be taken for the shard that releases.
     let by_hand = Patch::Merge(json!({"metadata": {"labels": {drain: "by-hand.60000ms"}}}));
     let drained = world.objects.patch(OBJECT, &PatchParams::default(), &by_hand).await.unwrap();
     let drained = world.owner(&drained);
@@ -128,9 +128,9 @@ pub(crate) async fn labels_are_kept_when_a_status_is_written() {
         [Value::Null, json!({drain: null}), json!({drain: "of-another-move"}), json!({shard: another, drain: null})];
     world.keeps(&drained, &patches).await;
 
-    // What lets go is not undone here either.
-    let let_go = world.patch_status(ACKNOWLEDGER, "let-go", &json!({shard: null, drain: null})).await;
-    assert_eq!(let_go, (None, None));
+    // A release is not undone here either.
+    let released = world.patch_status(ACKNOWLEDGER, "let-go", &json!({shard: null, drain: null})).await;
+    assert_eq!(released, (None, None));
     assert_eq!(world.until_owned().await, owned);
     let lost = world.history.lost(&BTreeSet::from(SHARDS));
     assert!(lost.is_empty(), "taken from a live shard without drain: {lost:#?}");

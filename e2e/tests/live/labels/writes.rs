@@ -1,4 +1,4 @@
-//! The ways in which somebody can write labels that are not theirs.
+//! The ways in which a client can write labels that are not its own.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -61,11 +61,11 @@ async fn copies_of_owners(fixture: &Fixture) {
     let mut ways = vec![
         ("the label of an object", json!({shard: template})),
         ("the label of another shard", json!({shard: another})),
-        ("a label that names nobody", json!({shard: "nobody"})),
+        ("a label that names no shard", json!({shard: "nobody"})),
         ("a drain label alone", json!({drain: "old"})),
     ];
     if fixture.has_policy() {
-        // The webhook is not called for it. A shard that never saw the copy would let go of it within a minute.
+        // The webhook is not called for it. A shard that never saw the copy would release it within a minute.
         ways.push(("the labels of an object that was drained", json!({shard: template, drain: "old"})));
     }
     for (number, (what, labels)) in ways.into_iter().enumerate() {
@@ -81,7 +81,7 @@ async fn copies_of_owners(fixture: &Fixture) {
     }
 }
 
-/// Of children, which nobody watches for that: only webhook and policy keep theirs at once.
+/// Of children, which the sharder does not watch for that: only webhook and policy keep theirs at once.
 async fn strips_of_children(fixture: &Fixture) {
     fixture.until_children_follow().await;
     let (shard, drain) = (&fixture.labels.shard, &fixture.labels.drain);
@@ -121,7 +121,7 @@ async fn changes_of_owner(fixture: &Fixture) {
     }
 }
 
-/// Changes of the owner to nobody, which the sharder's watch shows as well.
+/// Changes of the owner to an unknown shard or none, which the sharder's watch shows as well.
 async fn to_nobody(fixture: &Fixture) {
     for (what, name, value) in
         [("the label set to nonsense", "site-00011", "nobody"), ("the label emptied", "site-00012", "")]
@@ -131,7 +131,8 @@ async fn to_nobody(fixture: &Fixture) {
     }
 }
 
-/// The object belongs to the same shard after the write, and in it: but where nothing keeps labels, or its shard is to let go.
+/// The object belongs to the same shard after the write, and in it: but where nothing keeps labels, or its shard is to
+/// release it.
 async fn same_owner<K: Labelled>(fixture: &Fixture, what: &str, name: &str, write: impl Future<Output = K>) -> K {
     let before = fixture.until_owned::<K>("nothing", name).await;
     let written = write.await;

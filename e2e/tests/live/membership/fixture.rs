@@ -125,7 +125,7 @@ impl Fixture {
     }
 
     /// Waits until so many objects of a ring have owners, of whom this holds; returns whose they are. One that is to be released
-    /// is nobody's.
+    /// counts as without owner.
     pub(crate) async fn until_owned(&self, ring: &RingName, objects: usize, are: impl Fn(&Owners) -> bool) -> Owners {
         let (websites, labels) = (Api::<Website>::namespaced(self.client(), ring.name()), RingLabels::of(ring));
         let owned = eventually("all objects have owners", DEADLINE, || async {

@@ -16,7 +16,7 @@ const BOUND: Duration = Duration::from_secs(20);
 
 pub(crate) async fn bound(fixture: &Fixture) {
     let (ring, shards) = fixture.ring_with_heirs(NAME, HEIRS, OBJECTS, LEASE).await;
-    // Right after a renewal: nobody is waited for longer.
+    // Right after a renewal: no shard is waited for longer.
     fixture.history.until_renewed(NAME).await;
     shards[0].pause();
     let since = Instant::now();

@@ -1,5 +1,5 @@
-//! A proxy that stands still while its Lease is valid, its controller running on: it does not let go of what it is asked for,
-//! so the sharder takes it, and what had been sent before does not land any more.
+//! A proxy that stands still while its Lease is valid, its controller running on: it does not release what it is asked
+//! for, so the sharder takes it, and what had been sent before does not land any more.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ const NEW: &str = "shard-2";
 /// About forty are with the one that stands still, and a third of those belongs to the new one.
 const OBJECTS: usize = 120;
 
-/// Far longer than all of it: nobody takes the shard for dead.
+/// Far longer than all of it: no sharder takes the shard for dead.
 const LEASE: Duration = Duration::from_secs(120);
 
 /// Long enough for the one that goes on.
@@ -75,7 +75,7 @@ async fn by_fate(system: &System, ring: &RingName) -> (Vec<String>, Vec<String>)
     owned(system, ring, STUCK).await.into_iter().partition(leaves)
 }
 
-/// How many objects the sharder has taken from shards that did not let go.
+/// How many objects the sharder has taken from shards that did not release them.
 async fn forced(system: &System) -> usize {
     let metrics = metrics(system.sharders().next().unwrap().admin_port()).await.unwrap();
     let lines = metrics.lines().filter(|line| line.starts_with("controller_sharding_forced_movements_total{"));

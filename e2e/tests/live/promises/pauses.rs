@@ -40,7 +40,7 @@ fn workload() -> Workload {
     }
 }
 
-/// Requests that the proxy had let through when it was stopped: nobody could take them back.
+/// Requests that the proxy had let through when it was stopped: nothing could take them back.
 pub(crate) async fn of_a_proxy_that_stood_still_only_what_it_had_admitted_before_lands() {
     let (lease_duration, drain_grace) = (Duration::from_secs(15), Duration::from_secs(4));
     let settings = Settings { lease_duration, drain_grace, ..Settings::default() };

@@ -59,7 +59,7 @@ pub(crate) async fn children_that_join_a_ring_are_never_hidden_from_all() {
     let seen = async || {
         let mut all = Vec::new();
         for accounts in &controllers {
-            // While a proxy reads the ring anew it answers nothing.
+            // While a proxy reads the ring again it answers nothing.
             let listed = accounts.list_metadata(&ListParams::default()).await.ok()?;
             all.push(listed.iter().filter(|account| account.name_any().starts_with("of-")).count());
         }

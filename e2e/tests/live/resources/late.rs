@@ -1,4 +1,4 @@
-//! A shard whose Lease runs out: what is assigned anew goes past it.
+//! A shard whose Lease runs out: what is assigned again goes past it.
 
 use std::time::Duration;
 

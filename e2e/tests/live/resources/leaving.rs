@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::resources::fixture::{DEADLINE, Fixture, config_maps, custom, definition, entry, secrets};
 
-/// Once with shards, which let go first, and once without, where nothing is waited for.
+/// Once with shards, which release first, and once without, where nothing is waited for.
 pub(crate) async fn objects_of_a_namespace_that_leaves_are_let_go_of_first(fixture: &Fixture) {
     fixture.namespace("remains", "leaves").await;
     let (ring, shards) = fixture.ready("leaves", json!([entry(&config_maps(), &[&secrets()])]), 2).await;
@@ -48,7 +48,8 @@ pub(crate) async fn objects_of_a_namespace_that_leaves_are_let_go_of_first(fixtu
     ring.delete().await;
 }
 
-/// One with objects and children that are let go of, and controlled ones of objects that stay, which just lose their labels.
+/// One with objects and children that are released, and controlled ones of objects that stay, which just lose their
+/// labels.
 pub(crate) async fn objects_of_a_resource_that_leaves_are_let_go_of_first(fixture: &Fixture) {
     let drums = custom("v1", "Drum", "drums");
     fixture.define(&definition("drums", "Drum", "Namespaced", &[("v1", true)])).await;
@@ -58,11 +59,11 @@ pub(crate) async fn objects_of_a_resource_that_leaves_are_let_go_of_first(fixtur
     let shard = owners.create_family(&children, "leaves").await;
     let kept = others.create_family(&children, "stays").await;
 
-    // A shard that lets go only once it is allowed to.
+    // A shard that releases only once it is allowed to.
     let willing = Arc::new(AtomicBool::new(false));
-    let lets_go = willing.clone();
-    let lets_go = move |_: &str| lets_go.load(Ordering::Relaxed);
-    let _acknowledger = Acknowledger::start(&fixture.client(), &ring.labels, &drums, lets_go);
+    let releases = willing.clone();
+    let releases = move |_: &str| releases.load(Ordering::Relaxed);
+    let _acknowledger = Acknowledger::start(&fixture.client(), &ring.labels, &drums, releases);
     ring.change(json!({"resources": [entry(&config_maps(), &[])]})).await;
     owners.until_drained("leaves").await;
     assert_eq!(children.owner("leaves").await, (Some(shard), None), "its owner may still be worked on");

@@ -1,4 +1,4 @@
-//! A shard that lets go of nothing: it keeps what it has, and nobody else waits for it.
+//! A shard that releases nothing: it keeps what it has, and no other shard waits for it.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use crate::resources::fixture::{Fixture, config_maps, entry, home};
 /// Enough that each of four shards has some: a fifth of them moves when the fourth joins.
 const OBJECTS: usize = 60;
 
-pub(crate) async fn a_shard_that_lets_go_of_nothing_holds_up_nobody_else(fixture: &Fixture) {
+pub(crate) async fn a_shard_that_releases_nothing_holds_up_no_other(fixture: &Fixture) {
     let (ring, mut shards) = fixture.ready("stuck", json!([entry(&config_maps(), &[])]), 3).await;
     let stuck = shards[0].name().to_string();
     let refuses = stuck.clone();
-    let lets_go = move |shard: &str| shard != refuses;
-    let _acknowledger = Acknowledger::start(&fixture.client(), &ring.labels, &config_maps(), lets_go);
+    let releases = move |shard: &str| shard != refuses;
+    let _acknowledger = Acknowledger::start(&fixture.client(), &ring.labels, &config_maps(), releases);
     let objects = ring.own(&config_maps());
     let names: Vec<_> = (0..OBJECTS).map(|number| format!("o-{number}")).collect();
     let before: BTreeMap<_, _> = names.iter().map(|name| (name, home(&shards, "stuck", name))).collect();
@@ -33,7 +33,7 @@ pub(crate) async fn a_shard_that_lets_go_of_nothing_holds_up_nobody_else(fixture
     for name in &moved {
         objects.until_with(name, &home(&shards, "stuck", name)).await;
     }
-    // Nor does what is new wait, whoever gets it.
+    // Nor does what is new wait, whichever shard gets it.
     for number in 0..OBJECTS / 4 {
         let name = format!("new-{number}");
         objects.create(&name).await;

@@ -150,7 +150,7 @@ async fn content(body: Body) -> (Content, Option<String>) {
     let (mut events, mut text) = (Vec::new(), String::new());
     while let Some(line) = lines.try_next().await.unwrap() {
         match serde_json::from_str::<Value>(&line) {
-            // The initial events have ended; nobody writes, so there are no others. That no event but `ADDED` comes
+            // The initial events have ended; no client writes, so there are no others. That no event but `ADDED` comes
             // before, and no other bookmark, is what the proxy's memory of a watch's progress rests on.
             Ok(event) if event["type"] == "BOOKMARK" => {
                 assert_eq!(event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");

@@ -18,7 +18,7 @@ async fn until_worked_on_by(fixture: &Fixture, shards: &[&str]) {
         let all = fixture.sites().list(&Default::default()).await.map_err(|error| error.to_string())?.items;
         let (mut owners, mut done) = (BTreeMap::<_, usize>::new(), 0);
         for website in &all {
-            // Those that have none, or are to be released, are nobody's.
+            // Those that have none, or are to be released, count as without owner.
             let ownership = labels.ownership(Some(website.labels()));
             *owners.entry(ownership.shard.filter(|_| ownership.drain.is_none()).unwrap_or_default()).or_default() += 1;
             let observed = website.status.as_ref().map(|status| status.observed_generation);

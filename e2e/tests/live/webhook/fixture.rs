@@ -36,7 +36,7 @@ impl Fixture {
         fixture
     }
 
-    /// The same, but nobody has asked the webhook yet.
+    /// The same, but no API server has asked the webhook yet.
     pub(crate) async fn begin(settings: Settings) -> Self {
         let mut system = System::start(Settings { lease_duration: LEASE, ..settings }).await.unwrap();
         let ring = system.start_sharding(2).await.unwrap();

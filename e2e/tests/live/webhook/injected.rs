@@ -1,5 +1,5 @@
-//! A certificate that somebody else keeps, in files, and whose authority somebody else writes into the configurations: the
-//! test does what cert-manager and its injector do.
+//! A certificate that another program keeps, in files, and whose authority another one writes into the configurations:
+//! the test does what cert-manager and its injector do.
 
 use std::{fs, path::Path};
 
@@ -72,7 +72,7 @@ pub(crate) async fn a_certificate_that_somebody_else_keeps_is_shown_and_exchange
     let fixture = Fixture::begin(Settings { kept_certificate: Some(kept), ..Settings::default() }).await;
     let client = fixture.client();
 
-    // Until the injector has been there, the API server trusts nobody; objects have owners all the same.
+    // Until the injector has been there, the API server trusts no webhook; objects have owners all the same.
     let made = configuration(&fixture).await;
     assert_eq!(made.metadata.annotations.as_ref().unwrap()["cert-manager.io/inject-ca-from"], CERTIFICATE);
     assert_eq!(trust::bundle(&made), None);
@@ -98,5 +98,5 @@ pub(crate) async fn a_certificate_that_somebody_else_keeps_is_shown_and_exchange
     assert_eq!(failed_open(&client).await, before);
 
     // The sharder sees what was injected, and leaves it.
-    assert_eq!(configuration(&fixture).await.metadata.generation, injected.metadata.generation, "nobody wrote to it");
+    assert_eq!(configuration(&fixture).await.metadata.generation, injected.metadata.generation, "none wrote to it");
 }

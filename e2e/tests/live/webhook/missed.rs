@@ -1,4 +1,4 @@
-//! Calls of the webhook that fail in a moment, and nobody notices: children that come in it have no label.
+//! Calls of the webhook that fail in a moment, and no program notices: children that come in it have no label.
 
 use k8s_openapi::{
     api::{admissionregistration::v1::MutatingWebhookConfiguration, core::v1::ConfigMap},
@@ -24,7 +24,7 @@ use crate::webhook::{
 const CHILDREN: usize = 20;
 /// How long the sharder looks for such children itself (docs/dev/limits.md), and the second in which times are told.
 const NEWS: SignedDuration = SignedDuration::from_secs(12);
-/// Where nobody listens.
+/// Where nothing listens.
 const NOBODY: u16 = 9;
 
 /// The review of all objects would find them in about an hour.
@@ -56,8 +56,8 @@ pub(crate) async fn children_that_came_in_a_moment_without_the_webhook_have_thei
     assert!(labelled_by_proxies(&fixture).await > before);
 }
 
-/// Whether the sharder has reached the webhook, and nobody has written its configuration for so long that the sharder takes
-/// every API server to go by it. Until then it looks for such children itself.
+/// Whether the sharder has reached the webhook, and no client has written its configuration for so long that the
+/// sharder takes every API server to use it. Until then it looks for such children itself.
 async fn trusts_webhook(fixture: &Fixture) -> Result<(), String> {
     let status = status(&fixture.client(), &fixture.ring).await?;
     let reached = condition(&status, "WebhookReachable")?;
@@ -66,7 +66,7 @@ async fn trusts_webhook(fixture: &Fixture) -> Result<(), String> {
     }
     let MutatingWebhookConfiguration { metadata, .. } = configuration(fixture).await;
     let fields = metadata.managed_fields.unwrap_or_default();
-    let last = fields.into_iter().filter_map(|fields| fields.time).map(|time| time.0).max().ok_or("nobody wrote it")?;
+    let last = fields.into_iter().filter_map(|fields| fields.time).map(|time| time.0).max().ok_or("none wrote it")?;
     let age = Timestamp::now().duration_since(last);
     if age > NEWS { Ok(()) } else { Err(format!("written {age:?} ago")) }
 }

@@ -1,4 +1,4 @@
-//! Without the webhook, without any sharder: objects can be created, and have an owner as soon as somebody is back.
+//! Without the webhook, without any sharder: objects can be created, and have an owner as soon as a sharder is back.
 
 use std::{fmt::Debug, time::Duration};
 

@@ -1,5 +1,5 @@
 //! What the webhook costs those whom no ring concerns: it is not asked about their objects, and a webhook that says nothing
-//! holds nobody up for long.
+//! holds no client up for long.
 
 use std::time::Duration;
 
@@ -31,14 +31,14 @@ use crate::{
 
 /// Rings beside the fixture's own.
 const RINGS: usize = 9;
-/// What a create takes for which nobody waits, on a machine that does much else.
+/// What a create takes that waits for no webhook, on a machine that does much else.
 const AT_ONCE: Duration = Duration::from_secs(1);
 /// What a ring's webhook may take (docs/dev/limits.md), and that.
 const ONE_RING: Duration = Duration::from_secs(3);
 /// What is promised: so soon a webhook that says nothing is out of the way, and the look at that.
 const OUT: Duration = Duration::from_secs(17);
 
-/// With a shard that has no controller, so that nobody else writes.
+/// With a shard that has no controller, so that no other client writes.
 pub(crate) async fn what_nothing_of_the_ring_owns_never_reaches_the_webhook() {
     let fixture = fixture::Fixture::start(Settings::default(), json!({})).await;
     fixture.shard("a").await;
@@ -98,7 +98,7 @@ pub(crate) async fn a_webhook_that_says_nothing_holds_up_only_what_is_the_rings_
     let mut unrelated = child(&website, "unrelated");
     unrelated.metadata.owner_references = None;
 
-    // Connections are taken there, and nobody says anything.
+    // Connections are taken there, and no server answers.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     fixture.lead_webhook(|_| silent.local_addr().unwrap().port());
     let took = (create(unrelated).await, create(child(&website, "first-child")).await);

@@ -1,5 +1,5 @@
-//! From one leader to shards and back, as a Deployment is changed: old and new pods are there at once, under load, and nobody
-//! scales to zero between.
+//! From one leader to shards and back, as a Deployment is changed: old and new pods are there at once, under load, and
+//! no user scales to zero between.
 
 use std::{collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ const LOOKS: Duration = Duration::from_millis(500);
 /// Changes to Websites come so often.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-pub(crate) async fn from_one_leader_to_shards_and_back_nobody_works_beside_another(fixture: Arc<Fixture>) {
+pub(crate) async fn from_one_leader_to_shards_and_back_no_pod_works_beside_another(fixture: Arc<Fixture>) {
     let deployed = &fixture.deployed().await;
     let _alone = deployed.membership.lock().await;
     deployed.settled().await;

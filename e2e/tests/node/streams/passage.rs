@@ -14,8 +14,8 @@ use ringside_e2e::{
 
 use super::{DEADLINE, Proxy, Streams, Way, way::Protocol};
 
-/// So much may still be under way to who has ended: words of the protocol that nobody waits for, such as an end that is
-/// confirmed. What was wanted of a session is looked at by its case, to the last byte.
+/// So much may still be under way to who has ended: words of the protocol that no client waits for, such as an end that
+/// is confirmed. What was wanted of a session is looked at by its case, to the last byte.
 const UNDER_WAY: usize = 64 << 10;
 
 impl Streams {

@@ -37,7 +37,7 @@ impl Way {
         Command::new(&self.kubectl)
             .args(arguments)
             .env("KUBECONFIG", &self.kubeconfig)
-            // Kept by the server's address: each way asks anew.
+            // Kept by the server's address: each way asks again.
             .env("KUBECACHEDIR", self.kubeconfig.with_extension("cache"))
             .env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", &websocket)
             .env("KUBECTL_PORT_FORWARD_WEBSOCKETS", &websocket)

@@ -21,7 +21,7 @@ pub(super) enum Step {
     },
     /// Its shard is available and must release it first: set the drain label.
     Drain {
-        /// The shard that the hash ring names, for the log: the assignment decides anew.
+        /// The shard that the hash ring names, for the log: the assignment decides again.
         to: ShardName,
     },
     /// Its shard released its Lease, is dead, or never was: move it without asking, once the sharder holds its Lease.
@@ -56,7 +56,7 @@ pub(super) fn receiver<'a>(key: &PartitionKey, members: &Members, ring: &'a Hash
 ///
 /// No object leaves its shard for one whose Lease has expired: that one may be gone. Nor for one whose controller is absent.
 /// And none leaves its shard while Pods are being replaced, or for a shard that comes and goes: it would move again. All are
-/// looked through when that is over. But what a shard without a working controller has goes to one that works, at any time.
+/// scanned when that is over. But what a shard without a working controller has goes to one that works, at any time.
 ///
 /// A drain has until its deadline, also when the hash ring meanwhile names the same shard again. Behind the fence it is completed
 /// in the shard's place then; its acknowledgement, should it come, tests labels that are no longer there.

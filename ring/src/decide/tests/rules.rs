@@ -129,7 +129,7 @@ fn a_late_shard_loses_what_it_was_asked_for_behind_the_fence_and_gets_it_back_wi
     assert_eq!(step(draining("b"), 59, true), WAITS);
     assert_eq!(step(draining("b"), 60, true), Action::Assign { to: "a".parse().unwrap(), how: How::Forced });
     assert_eq!(step(draining("b"), 6000, false), Action::TakeBack);
-    assert_eq!(step(owned("b"), 6000, true), drain("b"), "nobody asked for it yet");
+    assert_eq!(step(owned("b"), 6000, true), drain("b"), "it was not asked for yet");
     assert_eq!(step(owned("a"), 6000, true), Action::Keep);
 }
 
@@ -245,7 +245,7 @@ fn settle(
     loop {
         let object = Ownership { shard: shard.as_deref(), drain: None };
         match next(object, Drain::InTime, key, members, ring) {
-            // Its shard lets go.
+            // Its shard releases it.
             Action::Drain { .. } => {
                 shard = None;
                 moves += 1;

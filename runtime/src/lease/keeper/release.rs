@@ -19,13 +19,13 @@ pub(super) const HALF_OF_THE_END: Duration = Duration::from_secs(ENDS_WITHIN.as_
 const RELEASE_AGAIN: Duration = Duration::from_millis(500);
 
 impl Keeper {
-    /// Nobody acts on the Lease from here on. Says whether anybody could have.
+    /// No task acts on the Lease from here on. Returns whether one could have.
     pub(super) fn let_go(&self) -> bool {
         let reason = Some("shutting down".to_owned());
         self.news.send_replace(Standing { reason, ..Standing::default() }).valid_until.is_some()
     }
 
-    /// Gives the Lease back: nobody acts on it any more, then the write says so. Tried until it is settled.
+    /// Releases the Lease: no task acts on it any more, then the write says so. Tried until it is settled.
     pub(super) async fn release(&mut self) {
         // What was sent to take it may have landed without an answer.
         if !self.let_go() && self.unanswered.is_empty() {

@@ -1,4 +1,4 @@
-//! How a Lease is let go.
+//! How a Lease is released.
 
 use super::*;
 

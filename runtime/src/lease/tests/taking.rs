@@ -1,4 +1,4 @@
-//! A Lease that somebody else has, or had.
+//! A Lease that another holder has, or had.
 
 use super::{
     super::*,

@@ -35,9 +35,9 @@ pub(super) struct Fake {
     pub(super) far: Duration,
     /// Watches are served, each for as long as the Lease stays as it is.
     pub(super) watched: bool,
-    /// The next read comes before somebody's create, and our create after it.
+    /// The next read comes before another client's create, and our create after it.
     pub(super) hidden_once: bool,
-    /// Somebody writes a label right before our next write.
+    /// Another client writes a label right before our next write.
     pub(super) labelled_once: bool,
     pub(super) writes: usize,
 }
@@ -131,7 +131,7 @@ fn client(fake: &Shared) -> Client {
     Client::new(service, "default")
 }
 
-/// The answer to a list, or to a watch: whoever watches is told to list again when the Lease has changed.
+/// The answer to a list, or to a watch: a client that watches is told to list again when the Lease has changed.
 async fn followed(fake: &Shared, watch: bool) -> Result<Response<Body>, tower::BoxError> {
     let (served, version) = {
         let fake = fake.lock().unwrap();

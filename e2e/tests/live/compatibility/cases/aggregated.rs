@@ -97,7 +97,7 @@ async fn asked(probe: &Probe, by_hand: &Ask, ask: &Ask, rewritten: Rewritten) ->
     let outcome = answers(&direct, &proxied, Bodies::Exact)?;
     let told = || format!("{sent:#?} became {arrived:#?}");
     ensure!(sent.len() == 1 && arrived.len() == 1, "{}", told());
-    // The API server writes the query anew, of both alike.
+    // The API server rewrites the query, of both alike.
     ensure!(sent[0].target == arrived[0].target, "{}", told());
     ensure!(sent[0].headers == arrived[0].headers && sent[0].body == arrived[0].body, "{}", told());
     Ok((proxied, outcome))

@@ -22,7 +22,7 @@ const CONTROLLED: [Form; 4] = [
     ("server-side apply", Method::PATCH, "?fieldManager=me&force=true", APPLY, |owner| replica_set(owner).to_string()),
 ];
 
-/// Of a Lease that nobody leads by: who holds it is alive, and nothing else.
+/// Of a Lease that elects no leader: its holder is alive, and nothing else.
 const LEASE: [Form; 2] = [
     ("update", Method::PUT, "", JSON, |lease| {
         let mut lease = lease.clone();
@@ -86,7 +86,7 @@ fn beat(name: &str) -> Value {
     })
 }
 
-/// Of a Lease that may also be an election's: by the patch alone nobody can tell. It arrives as it is, and before that as a
+/// Of a Lease that may also be an election's: the patch alone does not tell. It arrives as it is, and before that as a
 /// dry run.
 async fn tried(probe: Probe) -> Result<Outcome> {
     let lease = beat(&format!("lease-{}", probe.mark));

@@ -33,7 +33,7 @@ pub(crate) fn cases() -> Vec<Case> {
         cases.push(case(behaviour, form, async move |probe| probe.same(&Ask::get(path).accept(media_type)).await));
     }
     cases.push(case("who am I", "JSON", |probe| who_am_i(probe, &[])));
-    let somebody = &[
+    let user = &[
         ("impersonate-user", "somebody"),
         ("impersonate-group", "some"),
         ("impersonate-group", "others"),
@@ -41,7 +41,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ("impersonate-extra-scopes", "read"),
         ("impersonate-extra-scopes", "write"),
     ];
-    cases.push(case("impersonation", "JSON", |probe| who_am_i(probe, somebody)));
+    cases.push(case("impersonation", "JSON", |probe| who_am_i(probe, user)));
     cases.push(case("304, by ETag", "OpenAPI v3", async |probe| {
         let ask = Ask::get("/openapi/v3/api/v1");
         let tag = probe.past(&ask).await?.headers.get(header::ETAG).context("an ETag")?.to_str()?.to_owned();

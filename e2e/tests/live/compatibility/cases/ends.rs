@@ -25,7 +25,7 @@ const OF_RESOURCES: [(&str, Asks); 4] = [
     }),
 ];
 
-/// A proxy whose Lease somebody else holds.
+/// A proxy whose Lease another holder has.
 static WAITING: OnceCell<Arc<Shard>> = OnceCell::const_new();
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -46,7 +46,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// The Lease of a shard, as it is when somebody else has it for an hour.
+/// The Lease of a shard, as it is when another holder has it for an hour.
 fn held() -> Value {
     json!({
         "holderIdentity": "shardlease-controller", "leaseDurationSeconds": 3600, "leaseTransitions": 1,
@@ -118,7 +118,7 @@ async fn patch(fixture: &Fixture, path: &str, patch: &Value) -> Result<Value> {
     fixture.admin(&Ask::new(Method::PATCH, path).body(MERGE, patch.to_string())).await
 }
 
-/// Has somebody hold the Lease of the shard, or nobody.
+/// Gives the Lease of the shard another holder, or none.
 async fn hold(probe: &Probe, spec: Value) -> Result<Value> {
     patch(&probe.fixture, &format!("{LEASES}/{}", probe.shard.identity.pod()), &json!({"spec": spec})).await
 }

@@ -140,12 +140,12 @@ async fn once_more(probe: Probe) -> Result<Outcome> {
     Ok(Outcome::Changed("sent once more, as Go's client does: it changes nothing"))
 }
 
-/// Nobody knows whether it was done.
+/// It is unknown whether it was done.
 async fn no_answer(probe: Probe) -> Result<Outcome> {
     let target = format!("{MAPS}/{}1", probe.shard.owns);
     let ask = Ask::new(Method::PATCH, &target).body(MERGE, "{}");
     let proxied = where_none_answers(&probe, &ask).await?;
-    // Nobody reads its body.
+    // No server reads its body.
     let arrived = probe.arrived()?;
     ensure!((&arrived.method, &arrived.target) == (&ask.method, &target), "{arrived:#?}");
     ensure!(proxied.status == StatusCode::BAD_GATEWAY, "{}: {}", proxied.status, proxied.text());

@@ -13,7 +13,7 @@ const LONG: usize = 40_000;
 type Asks = fn() -> Ask;
 type LeftOut = &'static [(&'static str, &'static str)];
 
-/// Requests that nobody narrows.
+/// Requests that the proxy does not narrow.
 const PLAIN: [(&str, StatusCode, Asks); 10] = [
     ("HEAD", StatusCode::OK, || Ask::new(Method::HEAD, "/livez")),
     ("a method that nobody knows", StatusCode::METHOD_NOT_ALLOWED, || {

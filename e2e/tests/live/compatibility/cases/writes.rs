@@ -181,7 +181,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Each way finds an object of the shard, then one of nobody, or none.
+/// Each way finds an object of the shard, then one without owner, or none.
 pub(super) async fn both(probe: &Probe, namespace: &str, write: &Write) -> Result<Outcome> {
     probe.fixture.namespace(namespace).await?;
     let owners = [probe.shard.labels(), Labels::new()];
