@@ -77,7 +77,7 @@ pub enum WaitsFor {
     Shard,
 }
 
-/// Objects of a resource that are refused for a minute and longer.
+/// Objects of a resource that are refused for good, or for a minute and longer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RefusedNow {

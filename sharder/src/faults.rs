@@ -1,62 +1,31 @@
 //! What the API server refuses while a ring's objects are distributed, for the ring's status.
 //!
 //! A ring whose permissions are missing is not ready, although its webhook was configured. What passes by itself, such
-//! as an API server that restarts, is only logged. What is refused of single objects is told when it has lasted.
+//! as an API server that restarts, is told when it has lasted.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 
 use ringside_ring::cluster_ring::GroupResource;
 use ringside_runtime::explain::explain;
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
 mod refusals;
 
-pub(crate) use refusals::{Refusals, RefusedObjects};
-
-use crate::{
-    api_error::lasts,
-    doing::RefusedNow,
-    lock::{Mutex, rank},
-    snapshot::Snapshot,
-};
+use crate::{api_error::lasts, doing::RefusedNow, lock::Mutex, snapshot::Snapshot, target::Target};
+use refusals::Refusals;
 
 /// How soon sentences are others, while there are any: each change is a write of the status.
 const SENTENCES: Duration = Duration::from_secs(10);
 
-/// A part of the work on a resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Task {
-    /// Giving objects a shard, children first.
-    Assign,
-    /// Asking shards to release objects.
-    Drain,
-    /// Labels on what follows none of them.
-    Children,
-}
-
-impl fmt::Display for Task {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Assign => "can't be assigned",
-            Self::Drain => "can't be drained",
-            Self::Children => "can't take their children along",
-        })
-    }
-}
-
-/// Why a task is refused, and since when it is told so.
-type Refused = BTreeMap<(GroupResource, Task), (String, Instant)>;
-
 /// What is refused of one ring; clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct Faults {
-    /// A refusal of each task, of which each object may have its own words: another one is told after a while.
-    tasks: watch::Sender<Refused>,
     /// What can't be listed or watched, by the main resource that it belongs to and its own name.
     unwatched: Arc<Mutex<BTreeMap<(GroupResource, GroupResource), Unwatched>>>,
-    objects: Arc<Mutex<Objects, { rank::FAULTS }>>,
+    /// The objects whose labels can't be written, by resource.
+    objects: Arc<Mutex<BTreeMap<GroupResource, Refusals>>>,
 }
 
 /// Why a resource can't be listed or watched.
@@ -69,55 +38,49 @@ struct Unwatched {
     lasts: bool,
 }
 
-/// The objects that are refused.
-#[derive(Default)]
-struct Objects {
-    of: BTreeMap<GroupResource, Refusals>,
-    /// A sentence for each resource, and when it was made.
-    told: BTreeMap<GroupResource, String>,
-    at: Option<Instant>,
-}
-
 impl Faults {
-    /// The task was refused for good.
-    pub(crate) fn refused(&self, resource: &GroupResource, task: Task, error: &kube::Error) {
-        self.tasks.send_if_modified(|refused| {
-            let (key, fault) = ((resource.clone(), task), explain(error));
-            let stands = refused.get(&key).is_some_and(|(told, at)| *told == fault || at.elapsed() < SENTENCES);
-            if !stands {
-                refused.insert(key, (fault, Instant::now()));
-            }
-            !stands
-        });
+    /// An object, by its number in the index, could not be read or written, or one of its children: told at once if that lasts, and
+    /// after [`refusals::LASTS`] in any case.
+    pub(crate) fn failed(
+        &self,
+        resource: &GroupResource,
+        object: (u32, &Target),
+        child: Option<&GroupResource>,
+        error: &kube::Error,
+    ) {
+        self.objects.lock().entry(resource.clone()).or_default().failed(object, child, error);
     }
 
-    /// The task does what it should.
-    pub(crate) fn works(&self, resource: &GroupResource, task: Task) {
-        self.tasks.send_if_modified(|refused| refused.remove(&(resource.clone(), task)).is_some());
+    /// An object was worked on, or is gone.
+    pub(crate) fn worked(&self, number: u32) {
+        self.objects.lock().values_mut().for_each(|refusals| refusals.worked(number));
+    }
+
+    /// Forgets the objects that are not there any more. `is_there` is asked without the lock.
+    pub(crate) fn keep(&self, is_there: impl Fn(u32, &str) -> bool) {
+        let mut gone: Vec<_> = self.objects.lock().values().flat_map(Refusals::known).collect();
+        gone.retain(|(number, uid)| !is_there(*number, uid));
+        for refusals in self.objects.lock().values_mut() {
+            gone.iter().for_each(|(number, uid)| refusals.forget(*number, uid));
+        }
     }
 
     /// A resource of this family can't be listed or watched: told at once if that lasts, and after [`refusals::LASTS`] in any case.
     pub(crate) fn unwatched(&self, (family, resource): (&GroupResource, &GroupResource), error: &kube::Error) {
-        let now = Instant::now();
-        {
-            let all = &mut *self.unwatched.lock();
-            let new = || Unwatched { why: explain(error), said: now, since: now, lasts: false };
-            let known = all.entry((family.clone(), resource.clone())).or_insert_with(new);
-            // What makes it be told is what is told.
-            let begins_to_last = lasts(error) && !known.lasts;
-            if begins_to_last || now - known.said >= SENTENCES {
-                (known.why, known.said) = (explain(error), now);
-            }
-            known.lasts = lasts(error);
+        let (now, all) = (Instant::now(), &mut *self.unwatched.lock());
+        let new = || Unwatched { why: explain(error), said: now, since: now, lasts: false };
+        let known = all.entry((family.clone(), resource.clone())).or_insert_with(new);
+        // What makes it be told is what is told.
+        let begins_to_last = lasts(error) && !known.lasts;
+        if begins_to_last || now - known.said >= SENTENCES {
+            (known.why, known.said) = (explain(error), now);
         }
-        self.tasks.send_modify(|_| {});
+        known.lasts = lasts(error);
     }
 
     /// It is watched.
     pub(crate) fn watched(&self, (family, resource): (&GroupResource, &GroupResource)) {
-        if self.unwatched.lock().remove(&(family.clone(), resource.clone())).is_some() {
-            self.tasks.send_modify(|_| {});
-        }
+        self.unwatched.lock().remove(&(family.clone(), resource.clone()));
     }
 
     fn of_watches(&self, snapshot: &Snapshot) -> Vec<String> {
@@ -138,66 +101,34 @@ impl Faults {
     /// There is nothing to do.
     pub(crate) fn clear(&self) {
         self.unwatched.lock().clear();
-        self.objects.lock().of.clear();
-        self.tasks.send_if_modified(|refused| !std::mem::take(refused).is_empty());
-    }
-
-    /// These objects of the resource could not be written to.
-    pub(crate) fn follow(&self, resource: &GroupResource, objects: &Refusals) {
-        self.objects.lock().of.insert(resource.clone(), objects.clone());
-    }
-
-    /// Tells when those of tasks change.
-    pub(crate) fn changes(&self) -> watch::Receiver<Refused> {
-        self.tasks.subscribe()
+        self.objects.lock().clear();
     }
 
     /// As sentences; those of resources that the ring no longer has don't count.
     pub(crate) fn of(&self, snapshot: &Snapshot) -> Vec<String> {
-        let objects = self.of_objects(snapshot);
-        let refused = self.tasks.borrow();
-        let ours = refused.iter().filter(|((resource, _), _)| snapshot.main(resource).is_some());
-        // Told with more of it below.
-        let of_objects = |task: Task| matches!(task, Task::Assign | Task::Drain);
-        let ours = ours.filter(|((resource, task), _)| !of_objects(*task) || !objects.contains_key(resource));
-        let ours = ours.map(|((resource, task), (fault, _))| format!("objects of '{resource}' {task}: {fault}"));
-        self.of_watches(snapshot).into_iter().chain(ours).chain(objects.values().cloned()).collect()
+        let (mut told, objects) = (self.of_watches(snapshot), &mut *self.objects.lock());
+        // Without shards none is tried.
+        let tried = objects.iter_mut().filter(|(id, _)| !snapshot.is_vacant() && snapshot.resource(id).is_some());
+        told.extend(tried.filter_map(|(id, refusals)| refusals.sentence(id)));
+        told
     }
 
     /// The objects that are refused, by resource.
     pub(crate) fn refused_now(&self) -> BTreeMap<String, RefusedNow> {
         let objects = self.objects.lock();
-        let refused = objects.of.iter().filter_map(|(resource, refusals)| {
-            let RefusedObjects { count, first, why } = refusals.refused()?;
-            Some((resource.to_string(), RefusedNow { objects: count, first: first.place(), why }))
-        });
+        let refused = objects.iter().filter_map(|(id, refusals)| Some((id.to_string(), refusals.refused()?)));
         refused.collect()
-    }
-
-    fn of_objects(&self, snapshot: &Snapshot) -> BTreeMap<GroupResource, String> {
-        let Objects { of, told, at } = &mut *self.objects.lock();
-        if told.is_empty() || at.is_none_or(|at| at.elapsed() >= SENTENCES) {
-            // Without shards none is tried.
-            let tried = of.iter().filter(|(resource, _)| !snapshot.is_vacant() && snapshot.main(resource).is_some());
-            let refused = tried.filter_map(|(resource, objects)| {
-                let RefusedObjects { count, first, why } = objects.refused()?;
-                let which = format!("{count} of them, such as '{}'", first.place());
-                Some((resource.clone(), format!("objects of '{resource}' can't be labelled, {which}: {why}")))
-            });
-            (*told, *at) = (refused.collect(), Some(Instant::now()));
-        }
-        told.clone()
     }
 
     /// An object that has been refused for long, and why, if that was not told yet.
     pub(crate) fn take_untold(&self, snapshot: &Snapshot) -> Option<(ObjectReference, String)> {
-        let objects = self.objects.lock();
-        let mut of = objects.of.iter().filter_map(|(resource, objects)| Some((snapshot.main(resource)?, objects)));
-        of.find_map(|(main, objects)| {
-            let (target, why) = objects.take_untold()?;
+        let objects = &mut *self.objects.lock();
+        let mut of = objects.iter_mut().filter_map(|(id, refusals)| Some((snapshot.resource(id)?, refusals)));
+        of.find_map(|(resource, refusals)| {
+            let (target, why) = refusals.take_untold()?;
             let reference = ObjectReference {
-                api_version: Some(main.resource.api().api_version),
-                kind: Some(main.resource.kind.clone()),
+                api_version: Some(resource.api().api_version),
+                kind: Some(resource.kind.clone()),
                 namespace: target.namespace,
                 name: Some(target.name),
                 uid: Some(target.uid),
@@ -227,26 +158,26 @@ mod tests {
         let (faults, snapshot) = (Faults::default(), snapshot());
         let main = &snapshot.mains[0].resource.id;
         let gone = GroupResource { group: "x.y".into(), resource: "things".into() };
-        let mut changes = faults.changes();
+        let target = Target { uid: "u".into(), name: "o".into(), ..Target::default() };
+        let failed = |id: &GroupResource, error: &kube::Error| faults.failed(id, (0, &target), None, error);
         for code in [409, 410, 422, 429, 500, 503] {
-            assert!(!lasts(&error(code)), "it passes by itself");
+            failed(main, &error(code));
+            assert_eq!(faults.of(&snapshot), [""; 0], "it passes by itself");
         }
-        faults.refused(main, Task::Drain, &error(403));
-        faults.refused(&gone, Task::Drain, &error(403));
-        assert_eq!(faults.of(&snapshot), ["objects of 'configmaps' can't be drained: missing permission: no"]);
-        changes.borrow_and_update();
-        faults.refused(main, Task::Drain, &error(403));
-        faults.works(main, Task::Assign);
-        assert_eq!(changes.has_changed().ok(), Some(false));
+        let told = "objects of 'configmaps' can't be labelled, 1 of them, such as 'o': missing permission: ";
+        failed(main, &error(403));
+        failed(&gone, &error(403));
+        assert_eq!(faults.of(&snapshot), [format!("{told}no")]);
+        failed(main, &error(503));
+        assert_eq!(faults.of(&snapshot), [format!("{told}no")], "while no write is taken it is as it was");
         let other = kube::Error::Api(Status::failure("neither", "Reason").with_code(403).boxed());
-        faults.refused(main, Task::Drain, &other);
-        assert_eq!(changes.has_changed().ok(), Some(false), "a status for each object that is refused");
+        failed(main, &other);
+        assert_eq!(faults.of(&snapshot), [format!("{told}no")], "a status for each object that is refused");
+        assert!(faults.take_untold(&snapshot).is_none(), "it may pass within a minute");
         advance(SENTENCES).await;
-        faults.refused(main, Task::Drain, &other);
-        assert_eq!(faults.of(&snapshot), ["objects of 'configmaps' can't be drained: missing permission: neither"]);
-        changes.borrow_and_update();
-        faults.works(main, Task::Drain);
-        assert_eq!((faults.of(&snapshot), changes.has_changed().ok()), (vec![], Some(true)));
+        assert_eq!(faults.of(&snapshot), [format!("{told}neither")]);
+        faults.worked(0);
+        assert_eq!(faults.of(&snapshot), [""; 0]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -20,8 +20,6 @@ pub(crate) mod rank {
     pub(crate) const INDEX: u8 = 20;
     /// The bound on moves, which asks how many drains there are.
     pub(crate) const MOVES: u8 = 30;
-    /// What is refused in a ring, which asks each resource.
-    pub(crate) const FAULTS: u8 = 40;
     /// The Leases, which ask their holds.
     pub(crate) const LEASES: u8 = 50;
     /// All others: nothing is locked under them.

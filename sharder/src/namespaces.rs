@@ -20,7 +20,7 @@ use kube::{
 };
 use tokio::sync::watch;
 
-use ringside_runtime::explain::{code, explain_watch};
+use ringside_runtime::explain::explain_watch;
 
 type Labels = BTreeMap<String, String>;
 type Metadata = PartialObjectMeta<Namespace>;
@@ -29,7 +29,6 @@ type Metadata = PartialObjectMeta<Namespace>;
 #[derive(Clone)]
 pub(crate) struct Namespaces {
     store: Store<Metadata>,
-    client: Client,
     changed: watch::Sender<()>,
 }
 
@@ -37,14 +36,13 @@ impl Namespaces {
     /// The namespaces, and the task that follows them.
     pub(crate) fn follow(client: Client) -> (Self, impl Future<Output = Result<(), Infallible>> + Send) {
         let writer = Writer::default();
-        let namespaces = Self::of(&writer, client.clone());
+        let namespaces = Self::of(&writer);
         let task = follow(client, writer, namespaces.clone());
         (namespaces, task)
     }
 
-    fn of(writer: &Writer<Metadata>, client: Client) -> Self {
-        let changed = watch::Sender::new(());
-        Self { store: writer.as_reader(), client, changed }
+    fn of(writer: &Writer<Metadata>) -> Self {
+        Self { store: writer.as_reader(), changed: watch::Sender::new(()) }
     }
 
     /// Returns once all namespaces have been seen.
@@ -72,36 +70,13 @@ impl Namespaces {
 
     /// Whether objects in `namespace` are selected, as far as that is known.
     pub(crate) fn is_selected(&self, selector: &Selector, namespace: &str) -> Option<bool> {
-        Some(selector.matches(&self.labels(namespace)?))
-    }
-
-    /// Whether objects in `namespace` are selected.
-    ///
-    /// An object may be seen before its new namespace is, so an unknown namespace is asked for.
-    pub(crate) async fn selects(&self, selector: &Selector, namespace: &str) -> Result<bool, kube::Error> {
-        if let Some(known) = self.labels(namespace) {
-            return Ok(selector.matches(&known));
-        }
-        let api: Api<Metadata> = Api::all(self.client.clone());
-        match api.get(namespace).await {
-            Ok(found) => {
-                // Shown meanwhile, it may have other labels by now.
-                let known = self.labels(namespace).or(found.metadata.labels).unwrap_or_default();
-                Ok(selector.matches(&known))
-            }
-            Err(error) if code(&error) == Some(404) => Ok(false),
-            Err(error) => Err(error),
-        }
+        let known = self.store.get(&ObjectRef::new(namespace))?;
+        Some(selector.matches(known.metadata.labels.as_ref().unwrap_or(&Labels::new())))
     }
 
     /// What an annotation of a namespace says, as far as is known here.
     pub(crate) fn annotation(&self, namespace: &str, key: &str) -> Option<String> {
         self.store.get(&ObjectRef::new(namespace))?.metadata.annotations.as_ref()?.get(key).cloned()
-    }
-
-    fn labels(&self, namespace: &str) -> Option<Labels> {
-        let known = self.store.get(&ObjectRef::new(namespace))?;
-        Some(known.metadata.labels.clone().unwrap_or_default())
     }
 }
 
@@ -133,16 +108,15 @@ pub(crate) mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::fixtures::FakeApi;
 
     fn namespace(name: &str, role: &str) -> Metadata {
         serde_json::from_value(json!({"metadata": {"name": name, "labels": {"role": role}}})).unwrap()
     }
 
     /// These namespaces and no others, each with its role.
-    pub(crate) fn known(api: &FakeApi, namespaces: &[(&str, &str)]) -> (Namespaces, Roles) {
+    pub(crate) fn known(namespaces: &[(&str, &str)]) -> (Namespaces, Roles) {
         let writer = Writer::default();
-        let known = Namespaces::of(&writer, api.client());
+        let known = Namespaces::of(&writer);
         let mut roles = Roles { writer, namespaces: known.clone() };
         namespaces.iter().for_each(|(name, role)| roles.set(name, role));
         (known, roles)
@@ -161,14 +135,14 @@ pub(crate) mod tests {
     }
 
     /// One namespace, with this annotation.
-    pub(crate) fn annotated(api: &FakeApi, name: &str, key: &str, value: &str) -> Namespaces {
-        with(api, name, json!({"annotations": {key: value}}))
+    pub(crate) fn annotated(name: &str, key: &str, value: &str) -> Namespaces {
+        with(name, json!({"annotations": {key: value}}))
     }
 
     /// One namespace, with this metadata.
-    pub(crate) fn with(api: &FakeApi, name: &str, mut metadata: serde_json::Value) -> Namespaces {
+    pub(crate) fn with(name: &str, mut metadata: serde_json::Value) -> Namespaces {
         let mut writer = Writer::default();
-        let known = Namespaces::of(&writer, api.client());
+        let known = Namespaces::of(&writer);
         metadata["name"] = name.into();
         let namespace: Metadata = serde_json::from_value(json!({"metadata": metadata})).unwrap();
         for event in [Event::Init, Event::InitApply(namespace), Event::InitDone] {

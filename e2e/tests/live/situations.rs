@@ -351,7 +351,8 @@ async fn what_keeps_the_sharder_from_its_work_is_told_until_it_is_over() {
     let waiting = Instant::now();
     assert!(counts.unassigned_since.is_some(), "{counts:?}");
     let told = fixture.until_condition("Ready", "False").await;
-    assert!(told.message.contains("can't be assigned: missing permission"), "{told:?}");
+    let parts = ["can't be labelled", "missing permission"];
+    assert!(parts.iter().all(|part| told.message.contains(part)), "{told:?}");
     let since = fixture.of_ring("oldest_unassigned_timestamp_seconds");
     fixture.until_metrics(&["controller_sharding_unassigned_objects{", &since]).await;
     let waited = waiting.elapsed();

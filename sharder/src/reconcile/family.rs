@@ -19,7 +19,6 @@ use super::{
 use crate::{
     api_error::{has_ended, is_refused},
     failed_moves::Part,
-    faults::Task,
     index::{Mark, ResourceId, Selected, Slot},
     queue::{
         limiter::Priority,
@@ -33,25 +32,27 @@ use crate::{
 };
 
 const CANT_READ: &str = "can't read objects; trying again";
+pub(super) const CANT_DRAIN: &str = "can't drain objects; trying again";
 
-/// How soon an object is tried again whose children other shards have to release.
+/// How soon an object is tried again whose children other shards have to release, or whose namespace was not seen yet.
 const HELD: Duration = Duration::from_secs(1);
 
 /// A write that failed.
 pub(super) struct Failed {
     pub(super) error: kube::Error,
     /// The resource of the child that it was to, if it was one.
-    pub(super) child: Option<GroupResource>,
-    pub(super) task: Task,
+    pub(super) child: Option<Box<GroupResource>>,
+    /// What is logged.
+    pub(super) what: &'static str,
 }
 
 impl Failed {
     pub(super) fn of_root(error: kube::Error) -> Self {
-        Self { error, child: None, task: Task::Assign }
+        Self { error, child: None, what: "can't assign objects; trying again" }
     }
 
     pub(super) fn of_child(resource: &GroupResource, error: kube::Error) -> Self {
-        Self { error, child: Some(resource.clone()), task: Task::Assign }
+        Self { error, child: Some(Box::new(resource.clone())), what: "can't move children; trying again" }
     }
 }
 
@@ -71,13 +72,13 @@ pub(super) async fn work_on(ring: &Ring, resource: ResourceId, work: Work) {
     let seen = ring.see(slot).filter(|seen| seen.resource == resource);
     let Some(seen) = seen else {
         // Gone, or a child by now.
-        ring.told.worked(ring.family(resource), slot);
+        ring.told.faults.worked(slot.0);
         return work.done(Outcome::Ok);
     };
     let outcome = match ring.is_unsure(slot) {
         false => reconcile(ring, slot, seen, work.priority()).await,
-        true => match ring.read((resource, slot), (seen.namespace.as_deref(), &*seen.name)).await {
-            Err(error) => ring.told.cant(CANT_READ, ring.family(seen.resource), &error),
+        true => match read(ring, slot, &seen).await {
+            Err(outcome) => outcome,
             Ok(_) => {
                 ring.is_sure(slot);
                 match ring.see(slot).filter(|seen| seen.resource == resource) {
@@ -90,31 +91,33 @@ pub(super) async fn work_on(ring: &Ring, resource: ResourceId, work: Work) {
     work.done(outcome);
 }
 
-async fn reconcile(ring: &Ring, slot: Slot, seen: Seen, priority: Priority) -> Outcome {
-    let place = (seen.namespace.as_deref(), &*seen.name);
+/// The object as it is now, or when it is tried again.
+async fn read(ring: &Ring, slot: Slot, seen: &Seen) -> Result<Option<Target>, Outcome> {
+    let (resource, known) = (seen.resource, &seen.known);
+    let found = ring.read((resource, slot), (known.namespace.as_deref(), &known.name)).await;
+    found.map_err(|error| {
+        let failed = Failed { error, child: None, what: CANT_READ };
+        ring.told.failed(&ring.resource(resource).id, (slot, known), failed)
+    })
+}
+
+async fn reconcile(ring: &Ring, slot: Slot, mut seen: Seen, priority: Priority) -> Outcome {
     if seen.selected == Selected::Unknown {
-        let selector = &ring.judge.view().namespaces;
-        return match ring.tools.namespaces.selects(selector, &seen.selected_by).await {
-            Ok(selected) => {
-                ring.index.select(&seen.selected_by, Some(selected));
-                Outcome::Ok
-            }
-            Err(error) => {
-                ring.told.cant("can't read the namespaces of objects; they wait", ring.family(seen.resource), &error)
-            }
-        };
+        match ring.tools.namespaces.is_selected(&ring.judge.view().namespaces, &seen.selected_by) {
+            // The watch on namespaces may be a moment behind.
+            None => ring.judge.queue(seen.resource).add_after(slot, Priority::Between, HELD),
+            selected => ring.index.select(&seen.selected_by, selected),
+        }
+        return Outcome::Ok;
     }
-    let target = match seen.target {
+    let target = match seen.target.take() {
         Some(target) => Some(target),
-        None => match ring.read((seen.resource, slot), place).await {
+        None => match read(ring, slot, &seen).await {
             Ok(found) => found,
-            Err(error) => {
-                return ring.told.cant(CANT_READ, ring.family(seen.resource), &error);
-            }
+            Err(outcome) => return outcome,
         },
     };
     let Some(target) = target else { return Outcome::Ok };
-    let version = target.resource_version.parse().unwrap_or_default();
     let (of, resource) = (target.clone(), seen.resource);
     let done = match seen.what {
         What::Held { main } => {
@@ -132,14 +135,14 @@ async fn reconcile(ring: &Ring, slot: Slot, seen: Seen, priority: Priority) -> O
     };
     match done {
         Ok(()) => {
-            ring.told.worked(ring.family(resource), slot);
+            ring.told.faults.worked(slot.0);
             Outcome::Ok
         }
         Err(failed) => {
             if failed.child.is_none() && !is_refused(&failed.error) {
                 ring.unsure(slot);
             }
-            ring.told.failed(ring.family(resource), (slot, of), version, failed)
+            ring.told.failed(&ring.resource(resource).id, (slot, &of), failed)
         }
     }
 }
@@ -268,7 +271,7 @@ async fn take_back(ring: &Ring, writes: &Writes, root: &Root) -> Result<(), Fail
     match written {
         Ok(Written::Written { on }) => ring.told.took_back(ring, root, &on),
         Ok(Written::Needless(_) | Written::Gone) => ring.judge.failed_moves.forget(&root.target.uid, Part::Whole),
-        Err(error) => return Err(Failed { error, child: None, task: Task::Drain }),
+        Err(error) => return Err(Failed { error, child: None, what: CANT_DRAIN }),
     }
     Ok(())
 }

@@ -130,11 +130,6 @@ impl Judge {
         self.unlisted.lock().remove(&resource);
     }
 
-    /// The main resource that one belongs to.
-    pub(super) fn family(&self, resource: ResourceId) -> Option<&GroupResource> {
-        self.families.get(usize::from(resource.0))?.as_ref()
-    }
-
     /// Whether the index shows the present, as far as is known.
     pub(super) fn is_current(&self) -> bool {
         self.unwatched.lock().is_empty()
@@ -161,7 +156,7 @@ impl Judge {
             Selected::Yes if self.view.load().withholds(main) => Covered::Withheld,
             Selected::Yes => Covered::InRing,
             Selected::No => Covered::Leaving,
-            // It is asked for.
+            // The watch on namespaces shows it in a moment.
             Selected::Unknown => Covered::Withheld,
         }
     }
@@ -353,9 +348,8 @@ impl Observer for Watching {
     }
 
     fn watched(&self, resource: ResourceId, error: Option<&kube::Error>) {
-        let (Some(family), Some(id)) = (self.0.family(resource), self.0.ids.get(usize::from(resource.0))) else {
-            return;
-        };
+        let at = usize::from(resource.0);
+        let (Some(Some(family)), Some(id)) = (self.0.families.get(at), self.0.ids.get(at)) else { return };
         match error {
             None => {
                 self.0.unwatched.lock().remove(&resource);

@@ -127,7 +127,7 @@ impl Known {
         let (moving, oldest) = self.drains.oldest(most);
         let between = self.drains.in_progress(KEPT).between;
         let (places, takeovers, refused) = self.ring.load_full().map_or_else(Default::default, |ring| {
-            (ring.moves.bound(), ring.takeovers.waiting(), ring.told.refused_now())
+            (ring.moves.bound(), ring.takeovers.waiting(), ring.told.faults.refused_now())
         });
         OfRing { moving, between, places, oldest, takeovers, refused }
     }

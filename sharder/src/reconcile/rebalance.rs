@@ -14,12 +14,11 @@ use ringside_ring::{
 use tokio::time::{Instant, sleep};
 
 use super::{
-    family::Failed,
+    family::{CANT_DRAIN, Failed},
     ring::{Ring, Seen, What},
 };
 use crate::{
     api_error::{is_certainly_refused, is_refused},
-    faults::Task,
     index::{ResourceId, Slot},
     move_id::{self, move_id},
     queue::{
@@ -149,17 +148,17 @@ fn unless_held_back(ring: &Ring, ask: Ask, begins: bool) -> Option<Ask> {
 
 async fn drain(ring: &Ring, ask: Ask) {
     let Ask { work, slot, main, covered, target, shard, promised, .. } = ask;
-    let (of, version) = (target.clone(), target.resource_version.parse().unwrap_or_default());
+    let of = target.clone();
     let reason = if covered == Covered::Leaving { "left the ring" } else { "belongs to another shard" };
     let asks = |now: &Target| matches!(ring.next_of(&main, now, covered), Action::Drain { .. });
     let outcome = match ask_for(ring, (&main.resource, reason), target, (&shard, promised), asks).await {
         Ok(()) => {
-            ring.told.worked(&main.resource.id, slot);
+            ring.told.faults.worked(slot.0);
             Outcome::Ok
         }
         Err(error) => {
-            let failed = Failed { error, child: None, task: Task::Drain };
-            ring.told.failed(&main.resource.id, (slot, of), version, failed)
+            let failed = Failed { error, child: None, what: CANT_DRAIN };
+            ring.told.failed(&main.resource.id, (slot, &of), failed)
         }
     };
     work.done(outcome);

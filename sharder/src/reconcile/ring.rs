@@ -87,10 +87,10 @@ pub(super) struct Seen {
     pub(super) resource: ResourceId,
     /// None where it has to be read.
     pub(super) target: Option<Target>,
-    pub(super) namespace: Option<String>,
+    /// Its uid, as far as the index has it, its namespace and its name.
+    pub(super) known: Target,
     /// The namespace by whose labels it is selected.
     pub(super) selected_by: String,
-    pub(super) name: String,
     pub(super) selected: Selected,
     pub(super) what: What,
 }
@@ -138,7 +138,7 @@ impl Ring {
         let answers = Shown { index: index.clone(), sources: sources.clone(), kinds: kinds.clone() };
         Self {
             writes: writes.telling(Arc::new(answers)),
-            told: Told::new(snapshot.ring.clone(), faults, kinds.iter().filter(|kind| kind.is_root)),
+            told: Told::new(snapshot.ring.clone(), faults.clone()),
             tools: tools.clone(),
             labels,
             judge,
@@ -160,11 +160,6 @@ impl Ring {
 
     pub(super) fn resource(&self, id: ResourceId) -> &Arc<Resource> {
         &self.kinds[usize::from(id.0)].resource
-    }
-
-    /// The main resource to which one belongs.
-    pub(super) fn family(&self, id: ResourceId) -> &GroupResource {
-        self.judge.family(id).unwrap_or(&self.resource(id).id)
     }
 
     /// A write to a root had no answer: it is read before it is decided about again.
@@ -208,13 +203,17 @@ impl Ring {
                     What::Held { main: self.judge.main(object.resource())?.clone() }
                 }
             };
-            let namespace = Some(object.namespace()).filter(|namespace| !namespace.is_empty()).map(str::to_owned);
+            let known = Target {
+                uid: object.uid().unwrap_or_default(),
+                namespace: Some(object.namespace()).filter(|namespace| !namespace.is_empty()).map(str::to_owned),
+                name: object.name().to_owned(),
+                ..Target::default()
+            };
             Some(Seen {
                 resource: object.resource(),
                 target: object.target(),
-                namespace,
+                known,
                 selected_by: object.selected_by().to_owned(),
-                name: object.name().to_owned(),
                 selected: object.selected(),
                 what,
             })

@@ -4,13 +4,14 @@ use ringside_ring::decide::Action;
 
 use super::{family::Failed, ring::Ring};
 use crate::{
-    faults::Task,
     index::{ResourceId, Slot},
     queue::limiter::Priority,
     release::release_or_drain,
     target::Target,
     write::Outcome,
 };
+
+const CANT_RELEASE: &str = "can't take labels off children of objects that are not the ring's";
 
 /// Takes the labels off. One whose controller is not known (yet) waits until that one would have been listed.
 pub(super) async fn release(
@@ -37,6 +38,6 @@ pub(super) async fn release(
             Ok(())
         }
         Ok(_) => Ok(()),
-        Err(error) => Err(Failed { error, child: Some(kind.id.clone()), task: Task::Children }),
+        Err(error) => Err(Failed { error, child: None, what: CANT_RELEASE }),
     }
 }

@@ -104,7 +104,7 @@ impl World {
     pub(super) fn of(snapshot: Snapshot) -> Self {
         let api = FakeApi::live();
         let (labels, leases) = (snapshot.labels.clone(), held_by(&["a", "b"]));
-        let (namespaces, roles) = known(&api, &[("default", "project"), ("other", "none")]);
+        let (namespaces, roles) = known(&[("default", "project"), ("other", "none")]);
         let tools = Tools {
             client: api.client(),
             watches: api.client(),

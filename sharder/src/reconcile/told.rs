@@ -16,12 +16,11 @@ use super::{
     ring::Ring,
 };
 use crate::{
-    api_error::{is_undone, lasts},
-    doing::RefusedNow,
+    api_error::is_undone,
     drains::Drains,
     failed_moves::{Cause, Failure, Part},
-    faults::{Faults, Refusals, Task},
-    index::{Kind, Slot},
+    faults::Faults,
+    index::{Object, Role, Slot},
     lock::Mutex,
     move_id,
     notices::Notice,
@@ -42,16 +41,11 @@ const TAKEN_BACK_RESTS: u32 = 10;
 /// How long an object rests that went back for a child: for a moment it was not worked on.
 const GIVEN_BACK_RESTS: Duration = Duration::from_secs(60);
 
-/// What was not refused for so long is not refused any more: longer than what fails pauses.
-const OVER: Duration = Duration::from_secs(90);
-
 /// What is to be told.
 pub(super) struct Told {
     ring: RingName,
-    faults: Faults,
-    refusals: BTreeMap<GroupResource, Refusals>,
-    /// What was refused for good, and when last.
-    refused: Mutex<BTreeMap<(GroupResource, Task), Instant>>,
+    /// The objects that are refused.
+    pub(super) faults: Faults,
     tally: Mutex<Tally>,
 }
 
@@ -121,81 +115,22 @@ fn failure(root: &Root, Refused { resource, child, error }: &Refused) -> Failure
 }
 
 impl Told {
-    /// The objects that are refused, by resource.
-    pub(super) fn refused_now(&self) -> BTreeMap<String, RefusedNow> {
-        self.faults.refused_now()
+    pub(super) fn new(ring: RingName, faults: Faults) -> Self {
+        Self { ring, faults, tally: Mutex::default() }
     }
 
-    pub(super) fn new<'a>(ring: RingName, faults: &Faults, roots: impl Iterator<Item = &'a Kind>) -> Self {
-        let refusals = roots.map(|kind| (kind.resource.id.clone(), Refusals::default())).collect();
-        let this = Self { ring, faults: faults.clone(), refusals, refused: Mutex::default(), tally: Mutex::default() };
-        this.refusals.iter().for_each(|(resource, refusals)| faults.follow(resource, refusals));
-        this
-    }
-
-    /// Something could not be found out: it is tried again.
-    pub(super) fn cant(&self, what: &'static str, resource: &GroupResource, error: &kube::Error) -> Outcome {
-        self.fails(resource, Task::Assign, error);
-        self.warn(resource, what, error);
-        Outcome::Again
-    }
-
-    fn fails(&self, resource: &GroupResource, task: Task, error: &kube::Error) {
-        if lasts(error) {
-            self.refused.lock().insert((resource.clone(), task), Instant::now());
-            self.faults.refused(resource, task, error);
-        }
-    }
-
-    /// What is refused still would have been tried again by now.
-    fn end_refusals(&self) {
-        self.refused.lock().retain(|(resource, task), last| {
-            let is_refused = last.elapsed() < OVER;
-            if !is_refused {
-                self.faults.works(resource, *task);
-            }
-            is_refused
-        });
-    }
-
-    fn warn(&self, resource: &GroupResource, what: &'static str, error: &kube::Error) {
-        tracing::warn!(ring = %self.ring, %resource, error = explain(error), "{what}");
-    }
-
-    /// An object was worked on.
-    pub(super) fn worked(&self, resource: &GroupResource, slot: Slot) {
-        if self.refusals.get(resource).is_some_and(|refusals| refusals.worked(slot.0)) {
-            self.works(resource);
-        }
-    }
-
-    fn works(&self, resource: &GroupResource) {
-        for task in [Task::Assign, Task::Drain] {
-            self.faults.works(resource, task);
-        }
-    }
-
-    /// A write failed; returns when it is tried again.
+    /// A write of an object failed, or a read of it; returns when it is tried again.
     pub(super) fn failed(
         &self,
         resource: &GroupResource,
-        (slot, target): (Slot, Target),
-        version: u64,
-        Failed { error, child, task }: Failed,
+        (slot, target): (Slot, &Target),
+        Failed { error, child, what }: Failed,
     ) -> Outcome {
-        let what = match (task, &child) {
-            (Task::Drain, _) => "can't drain objects; trying again",
-            (Task::Children, _) => "can't take labels off children of objects that are not the ring's",
-            (_, Some(_)) => "can't move children; trying again",
-            _ => "can't assign objects; trying again",
-        };
+        self.faults.failed(resource, (slot.0, target), child.as_deref(), &error);
+        let of = child.as_deref().unwrap_or(resource);
+        tracing::warn!(ring = %self.ring, resource = %of, error = explain(&error), "{what}");
         let rest = rests(&error).filter(|_| child.is_none());
-        self.fails(resource, task, &error);
-        if let Some(refusals) = self.refusals.get(resource).filter(|_| task != Task::Children) {
-            let child = child.as_ref().map(ToString::to_string);
-            refusals.failed(slot.0, &target, child.as_deref(), &error);
-        }
-        self.warn(child.as_ref().unwrap_or(resource), what, &error);
+        let version = target.resource_version.parse().unwrap_or_default();
         rest.map_or(Outcome::Again, |rest| Outcome::Refused { version, rest })
     }
 
@@ -328,17 +263,13 @@ impl Told {
             for (resource, objects) in taken {
                 self.tell_taken(ring, &resource, &objects);
             }
-            self.end_refusals();
-            for (resource, refusals) in &self.refusals {
-                let is_there = |number, uid: &str| {
-                    ring.index.read(|objects| {
-                        objects.get(Slot(number)).is_some_and(|object| object.uid().is_none_or(|known| known == uid))
-                    })
+            self.faults.keep(|number, uid| {
+                // What an owner controls by now goes with that.
+                let is_it = |object: Object<'_>| {
+                    !matches!(object.role(), Role::Child { .. }) && object.uid().is_none_or(|known| known == uid)
                 };
-                if refusals.keep(is_there) {
-                    self.works(resource);
-                }
-            }
+                ring.index.read(|objects| objects.get(Slot(number)).is_some_and(is_it))
+            });
         }
     }
 

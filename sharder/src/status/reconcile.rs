@@ -114,7 +114,7 @@ async fn report_on(
     mut protection: watch::Receiver<Option<Protection>>,
     mut snapshots: watch::Receiver<Arc<Snapshot>>,
 ) -> Infallible {
-    let (mut refused, mut fenced) = (told.faults.changes(), told.fences.changes());
+    let mut fenced = told.fences.changes();
     let (mut reach, mut mutating) = (told.reach.subscribe(), told.mutating.subscribe());
     let (mut modes, mut withdrawn) = (told.modes.subscribe(), told.leftovers.changes());
     let mut webhook_stands = webhook.changes();
@@ -124,7 +124,6 @@ async fn report_on(
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let snapshot = snapshots.borrow_and_update().clone();
-        refused.borrow_and_update();
         withdrawn.borrow_and_update();
         fenced.borrow_and_update();
         reach.borrow_and_update();
@@ -164,7 +163,6 @@ async fn report_on(
             // Its sender ends only with the process.
             Ok(()) = trust.changed() => {}
             // The senders live in `told`, `webhook` and the caller, so these fail never.
-            _ = refused.changed() => {}
             _ = withdrawn.changed() => {}
             _ = fenced.changed() => {}
             _ = reach.changed() => {}

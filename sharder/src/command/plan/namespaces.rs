@@ -2,27 +2,24 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::Namespace;
+use futures::TryStreamExt as _;
+use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Api, Client,
     api::ListParams,
-    core::{PartialObjectMeta, Selector, SelectorExt as _},
+    core::{Selector, SelectorExt as _},
+    discovery::ApiResource,
 };
 
-use crate::pages::{PageSize, next_page};
+use crate::{pages::pages_with, resources::Object};
 
 /// The names of the namespaces that the selector matches.
 pub(super) async fn selected(client: &Client, selector: &Selector) -> Result<BTreeSet<String>, kube::Error> {
-    let api: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
-    let (mut parameters, mut size) = (ListParams::default(), PageSize::default());
-    let mut selected = BTreeSet::new();
-    loop {
-        let page = next_page(&api, &mut parameters, &mut size).await?;
-        let matching = page.items.into_iter().map(|namespace| namespace.metadata);
-        let matching = matching.filter(|it| selector.matches(it.labels.as_ref().unwrap_or(&Default::default())));
-        selected.extend(matching.filter_map(|metadata| metadata.name));
-        if parameters.continue_token.is_none() {
-            return Ok(selected);
-        }
-    }
+    let api: Api<Object> = Api::all_with(client.clone(), &ApiResource::erase::<Namespace>(&()));
+    let name = |namespace: &ObjectMeta| {
+        let is_selected = selector.matches(namespace.labels.as_ref().unwrap_or(&Default::default()));
+        namespace.name.clone().filter(|_| is_selected)
+    };
+    let names = pages_with(api, ListParams::default(), name).try_concat().await?;
+    Ok(names.into_iter().flatten().collect())
 }

@@ -43,7 +43,7 @@ async fn pods_without_proxy_are_found_and_a_namespace_that_can_not_be_read_is_na
     }
     api.intercept(|asked, _| asked.path.contains("/namespaces/default/").then_some(StatusCode::FORBIDDEN));
     let asking = json!({"labels": {LABEL: ENABLED}, "annotations": {RINGS: "operator=example"}});
-    let namespaces = namespaces::tests::with(&api, "operators", asking);
+    let namespaces = namespaces::tests::with("operators", asking);
     let (found, mut told) = watch::channel(None);
     let (client, leases) = (api.client(), held_by(&["a"]));
     let (_snapshots, snapshots) = watch::channel(Arc::new(snapshot()));

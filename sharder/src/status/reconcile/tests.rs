@@ -116,7 +116,7 @@ async fn a_ring_is_not_ready_while_its_objects_are_refused() {
     let main = &ground.snapshot.mains[0].resource.id;
     let forbidden = kube::Error::Api(Status::failure("cannot watch", "Forbidden").with_code(403).boxed());
     ground.faults.unwatched((main, main), &forbidden);
-    ground.pass(Duration::from_secs(1)).await;
+    ground.pass(LOOK).await;
     let message = "objects of 'configmaps' can't be watched: missing permission: cannot watch";
     assert_eq!(ground.condition("Ready"), ("False".to_owned(), message.to_owned()));
     ground.task.abort();

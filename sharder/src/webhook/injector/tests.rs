@@ -26,7 +26,7 @@ fn pod(metadata: &Value) -> Value {
 }
 
 async fn answered(api: &FakeApi, rings: &str, pod: &Value) -> Value {
-    let namespaces = namespaces::tests::annotated(api, "operators", RINGS, rings);
+    let namespaces = namespaces::tests::annotated("operators", RINGS, rings);
     let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u",
         "kind": {"group": "", "version": "v1", "kind": "Pod"}, "resource": {"group": "", "version": "v1", "resource": "pods"},
         "namespace": "operators", "operation": "CREATE", "object": pod}});
@@ -116,7 +116,7 @@ async fn pod_that_asks_for_a_plain_container_gets_one() {
 #[tokio::test(start_paused = true)]
 async fn upgraded_server_is_noticed_and_one_that_does_not_answer_keeps_its_version() {
     let api = api("28");
-    let injector = Injector::new(api.client(), namespaces::tests::known(&api, &[]).0, ("proxy", Resources::default()));
+    let injector = Injector::new(api.client(), namespaces::tests::known(&[]).0, ("proxy", Resources::default()));
     assert_eq!(injector.sidecar().await, Ok(Sidecar::Plain));
     api.put("/version", version("29"));
     assert_eq!(injector.sidecar().await, Ok(Sidecar::Plain), "it is remembered");

@@ -111,7 +111,7 @@ fn assert_warned(answer: &Value, uid: &str, about: &str) {
 #[tokio::test]
 async fn review_of_a_pod_that_can_not_be_read_is_left_to_the_failure_policy() {
     let api = FakeApi::default();
-    let injector = Injector::new(api.client(), namespaces::tests::known(&api, &[]).0, ("proxy", Default::default()));
+    let injector = Injector::new(api.client(), namespaces::tests::known(&[]).0, ("proxy", Default::default()));
     let reviewer = Reviewer { injector: Some(injector), ..reviewer(&api, example()) };
     let broken = futures::stream::iter([Err::<Vec<u8>, _>(io::Error::other("gone"))]);
     let no_pod = as_sent().replacen(r#""object":{"#, r#""m":{"#, 1);
