@@ -1,9 +1,9 @@
 //! What the controller needs to use this proxy, in a folder that both containers mount.
 //!
-//! `kubeconfig`, `ca.crt`, `token` and `namespace`, as in a service account's folder, so that clients that
-//! ignore KUBECONFIG can be given this folder in its place; the server's key, for nobody else; and `instance`, by
-//! which a shard that is no pod knows its own Lease. Everything is kept over a restart of the proxy: a controller
-//! that runs already stays connected. The token is handed out with another generation each time that a process which runs
+//! `kubeconfig`, `ca.crt`, `token` and `namespace`, as in a service account's folder, so that clients that ignore
+//! KUBECONFIG can be given this folder in its place; the server's key, which only the proxy reads; and `instance`, by
+//! which a shard that is no pod knows its own Lease. Everything is kept over a restart of the proxy: a controller that
+//! runs already stays connected. The token is handed out with another generation each time that a process which runs
 //! could have missed something ([`crate::gap`]); the former ones stay right.
 
 use std::{io, net::SocketAddr, path::PathBuf};
@@ -23,7 +23,7 @@ use folder::Folder;
 pub use token::Token;
 use writer::Writer;
 
-/// The id of this instance, for a shard Lease: no secret, but nobody else's.
+/// Size of the instance id in a shard Lease: no secret, but unique to this instance.
 const INSTANCE_BYTES: usize = 16;
 
 /// Why the folder can't be used.
@@ -126,7 +126,7 @@ impl Handout {
         let _ = written.recv();
     }
 
-    /// Lets the next write of a file stall, as on a disk that does not answer, until somebody reads what is returned.
+    /// Lets the next write of a file stall, as on a disk that does not answer, until the test reads the returned FIFO.
     #[cfg(test)]
     pub(crate) fn stall(&self, name: &str) -> PathBuf {
         let fifo = self.path.join(format!(".{name}.new"));
@@ -234,7 +234,7 @@ mod tests {
         assert!(prepare(&path, listen(), "ns").unwrap().restarted);
         ended_in_order(&path).unwrap();
         assert!(!prepare(&path, listen(), "ns").unwrap().restarted, "the one before left nothing under way");
-        assert!(prepare(&path, listen(), "ns").unwrap().restarted, "of this one nobody knows");
+        assert!(prepare(&path, listen(), "ns").unwrap().restarted, "it is unknown how this one ended");
         assert_eq!(before, kept());
         let token = read("token");
         assert!(token.ends_with(".3") && read("kubeconfig").contains(&token), "who reads it again can be told by that");

@@ -35,7 +35,7 @@ pub fn empty() -> Body {
     Body::default()
 }
 
-/// The body of somebody else as ours.
+/// Converts a body of another type into a [`Body`].
 pub fn boxed<B>(body: B) -> Body
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -76,7 +76,7 @@ pub(crate) fn holding(body: Body, held: impl Send + Unpin + 'static) -> Body {
     observed(body, held, |_, _| {})
 }
 
-/// The same; `observe` sees what comes, and when nothing comes.
+/// Passes a body on and holds `held`, as [`holding`] does; `observe` sees each poll's result.
 pub(crate) fn observed<H: Send + Unpin + 'static>(
     body: Body,
     held: H,

@@ -142,7 +142,7 @@ impl Budget {
         permit.resize_within(bytes.len(), SIZE - RESERVE).then(|| Bytes::from_owner(Held { bytes, _permit: permit }))
     }
 
-    /// How many bytes of watches may come while nobody reads them.
+    /// Returns how many bytes of watches may arrive while no client reads them.
     pub fn windows(&self) -> usize {
         let watches: usize = self.0.shared.used.lock().watches.values().sum();
         watches * WATCH_WINDOW as usize
@@ -306,7 +306,7 @@ impl BudgetPermit {
         self.expected.as_ref().filter(|_| bytes > SMALL).map(|expected| expected.length.saturating_sub(bytes))
     }
 
-    /// The body has ended: nobody waits for more of it.
+    /// Notes that the body has ended, so that no draw for it is expected any more.
     fn has_come(&mut self) {
         if let Some(mut expected) = self.expected.take() {
             self.budget.0.shared.used.lock().expect(&mut expected, None);

@@ -144,7 +144,7 @@ pub struct Config {
     pub admin_listen: SocketAddr,
     /// How long the Lease lasts.
     pub lease_duration: Duration,
-    /// How long an object rests before it is let go.
+    /// How long an object rests before the shard releases it.
     pub drain_grace: Duration,
     /// The shard's weight, if it was given.
     pub weight: Option<Weight>,
@@ -164,7 +164,7 @@ pub struct Config {
 
 /// kube's client logs every failed attempt as an error, besides returning it to us who log it with its meaning.
 const LOG_FILTER: &str = "info,kube_client::client::builder=off";
-/// A Lease counts in seconds, and is renewed five times in its duration. The sharder goes by no longer one.
+/// A Lease counts in seconds, and is renewed five times in its duration. The sharder accepts no longer one.
 const LEASE_DURATIONS: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(5)..=Duration::from_secs(*ringside_ring::lease::DURATION_SECONDS.end());
 

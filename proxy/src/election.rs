@@ -221,7 +221,7 @@ impl Locks {
         name.namespace == self.home && self.named.contains(&name.name)
     }
 
-    /// Whether an object is an election's lock, held by somebody. One that is named need show no more than that.
+    /// Whether an object is an election's lock that has a holder. One that is named need show no more than that.
     fn is_election(&self, asked: &Asked, object: &Object, shard: &str) -> bool {
         let Some(holder) = object.holder().filter(|_| !object.is_of_a_shard(shard)) else { return false };
         let is_named = || asked.named(object).is_some_and(|name| self.is_named(&name));
@@ -314,7 +314,7 @@ impl Locks {
         }
     }
 
-    /// It is somebody else's: the controller is shown the real one from now on.
+    /// Another holder has the lock: the controller is shown the real one from now on.
     pub(crate) fn forget(&self, name: &LockName) {
         self.learned.lock().remove(name);
         self.changes.send_replace(());
@@ -479,7 +479,7 @@ impl Locks {
 
     /// Whether a write of what is no lock yet may make it one, so that the API server should judge it in a dry run first.
     ///
-    /// Of a patch only the outcome shows that; one that leaves the record alone takes nobody's lead.
+    /// Of a patch only the outcome shows that; one that leaves the record alone takes the lead from no holder.
     pub fn may_begin(&self, asked: &Asked, parts: &Parts, body: &Bytes, shard: &str) -> bool {
         let kind = asked.kind();
         match asked {

@@ -1,6 +1,6 @@
-//! The fence: keeps late writes away from objects that this shard lets go, and knows which writes are under way.
+//! The fence: keeps late writes away from objects that this shard releases, and knows which writes are under way.
 //!
-//! Written by two rooms. The stage of the same name enters every request that changes something before it is sent
+//! Two modules write to it. The stage of the same name enters every request that changes something before it is sent
 //! ([`Fence::enter`]) and leaves when the API server has answered. The handover says which objects are drained
 //! ([`Fence::drained`]), waits until no write about one is under way and none has been for the grace time
 //! ([`Guard::quiet`]), and closes the fence for it right before the acknowledgement ([`Guard::close`]). From then on
@@ -52,7 +52,7 @@ struct Registry {
     floors: HashMap<GroupResource, ResourceVersion>,
     /// In which term all drains of a resource were listed last.
     listed: HashMap<GroupResource, u64>,
-    /// Until when something may be nobody's that was let go of and is not remembered.
+    /// Until when an object may be without owner that was released and is not remembered.
     forgotten_until: Option<Instant>,
 }
 
@@ -67,16 +67,16 @@ struct Left {
     when: Instant,
 }
 
-/// When something was asked: what was let go after that is not to be believed any more.
+/// When a question was sent: its answer does not count for objects that were released after that.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked(u64);
 
-/// What is known of an object without asking anybody.
+/// What the fence knows of an object without asking the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// It is this shard's, and so is who controls it, who controls that, and so on: the uids of all of them.
     Ours(Vec<Uid>),
-    /// It, or an object that controls it, was let go. It may be back.
+    /// This shard released it, or an object that controls it. It may be back.
     Moved,
     /// Its labels have to be asked for.
     Unknown,
@@ -85,19 +85,19 @@ pub enum Standing {
 /// What the fence holds, for the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Numbers {
-    /// Writes under way, those included that nobody waits for any more.
+    /// Writes under way, those included whose answer no client awaits any more.
     pub writes: usize,
     /// The age of the oldest of them: it may hold a drain.
     pub oldest_write: Duration,
-    /// Objects let go that are remembered.
+    /// Released objects that are remembered.
     pub moved: usize,
-    /// Objects let go that were forgotten, because there were too many.
+    /// Released objects that were forgotten, because there were too many.
     pub moved_evicted: u64,
     /// Objects that are known to be this shard's.
     pub known: usize,
     /// Of those how many were forgotten, because there were too many.
     pub known_evicted: u64,
-    /// Of the writes those that nobody waits for.
+    /// Of the writes those whose answer no client awaits.
     pub lingering: usize,
     /// Of those how many were forgotten, because there were too many: anything may be carried out since.
     pub lingering_evicted: u64,
@@ -117,8 +117,8 @@ impl Fence {
         fence
     }
 
-    /// The proxy before may have sent what the API server still carries out, and have let go of what has no next owner yet;
-    /// nobody knows which objects.
+    /// Assumes writes and releases of the proxy before, of unknown objects. The API server may still carry out what
+    /// that proxy sent. What that proxy released may have no next owner yet.
     pub(crate) fn follow_another(&self) {
         let (mut registry, now) = (self.0.lock(), Instant::now());
         registry.writes.assume(now);
@@ -133,8 +133,9 @@ impl Fence {
     }
 
     /// A drain is under way, as is seen in the term with this number. Where it began within that, as it was not
-    /// [`Fence::listed`], requests about the object still pass, and are counted; else the controller was not shown the object
-    /// since, and nobody may wait for an acknowledgement. `grace` is how long nothing may be sent about it before it is released.
+    /// [`Fence::listed`], requests about the object still pass, and are counted; else the controller was not shown the
+    /// object since, and perhaps the sharder does not wait for an acknowledgement. `grace` is how long nothing may be
+    /// sent about it before it is released.
     #[must_use]
     pub fn drained(&self, object: Arc<Drained>, grace: Duration, term: u64) -> Guard {
         let mut registry = self.0.lock();
@@ -142,8 +143,8 @@ impl Fence {
         if *floor < object.version {
             *floor = object.version.clone();
         }
-        // What was let go before and came back stays closed until its labels were seen: so does what is drained by one
-        // and the same move as before, whose acknowledgement may still be on its way.
+        // What was released before and came back stays closed until its labels were seen: so does what is drained by
+        // one and the same move as before, whose acknowledgement may still be on its way.
         registry.territory.forget(&object.uid);
         let is_open = registry.moved.get(&object.uid).is_none();
         let began = Some(term).filter(|term| is_open && registry.is_listed(&object.resource, *term));
@@ -189,7 +190,7 @@ impl Fence {
         self.0.lock().standing(era, uid)
     }
 
-    /// Whether one of these objects is to be let go, or was.
+    /// Whether this shard is to release one of these objects, or has released it.
     pub fn is_leaving(&self, uids: &[Uid]) -> bool {
         let registry = self.0.lock();
         uids.iter().any(|uid| registry.moves.contains(uid) || registry.moved.get(uid).is_some())
@@ -216,14 +217,14 @@ impl Fence {
         }
     }
 
-    /// Whether this object was let go.
+    /// Whether this shard has released this object.
     pub fn has_moved(&self, uid: &str) -> bool {
         self.0.lock().moved.get(uid).is_some()
     }
 
-    /// Whether something may have been let go of that has no next owner yet, and is not remembered: by the proxy before, or
-    /// as there was too much of it. Not for ever, as what nobody wants to own has to be written to as well; what is let go of
-    /// has an owner again long before.
+    /// Whether an object may have been released that has no next owner yet, and is not remembered. The proxy before
+    /// released it, or there were too many. This ends, as objects that stay without owner have to be written to as
+    /// well. A released object has an owner again long before.
     pub fn has_forgotten(&self) -> bool {
         self.0.lock().forgotten_until.is_some_and(|until| Instant::now() < until)
     }
@@ -233,15 +234,15 @@ impl Fence {
         Asked(self.0.lock().moved.last())
     }
 
-    /// Whether an answer that shows this object at this version as the shard's is from before its drain, or from before it was
-    /// let go: it was asked for then, and came late. One that is newer than the drain says that it was taken back, which this
-    /// shard's own watch may show a moment later.
+    /// Whether an answer that shows this object at this version as the shard's is from before its drain, or from before
+    /// its release: it was asked for then, and came late. One that is newer than the drain says that it was taken back,
+    /// which this shard's own watch may show a moment later.
     pub fn is_from_before(&self, uid: &str, version: Option<&ResourceVersion>, asked: Asked) -> bool {
         self.0.lock().is_from_before(uid, version, asked)
     }
 
-    /// The labels of an object said that it is this shard's and stays so: it came back, if it was let go. `owner` is the
-    /// object of the ring that controls it. An answer that was overtaken by a drain says nothing.
+    /// The labels of an object said that it is this shard's and stays so: it came back, if it was released. `owner` is
+    /// the object of the ring that controls it. An answer that was overtaken by a drain says nothing.
     pub fn learn(&self, era: &Era, target: &Target, uid: &Uid, owner: Option<Uid>, asked: Asked) {
         let mut registry = self.0.lock();
         if registry.is_from_before(uid, None, asked) {
@@ -254,8 +255,9 @@ impl Fence {
         }
     }
 
-    /// An object is about to be given another owner, or the answer to that has come. Who controls it is asked each time, until
-    /// that write can't be carried out any more, nor an answer of before it come: whoever waits for either.
+    /// Notes that an object is about to be given another owner, or that the answer to that has come. Who controls it is
+    /// asked each time, until two things are over. The API server can't carry out that write any more, and no answer
+    /// from before it can come. This does not depend on a client that waits.
     pub fn adopts(&self, target: &Target) {
         let mut registry = self.0.lock();
         registry.adopted.add(target, Instant::now());
@@ -291,7 +293,8 @@ impl Fence {
 const LONGEST_CHAIN: usize = 8;
 
 impl Registry {
-    /// An object is let go. One that has to be forgotten for it may be nobody's still, if that was let go lately.
+    /// Remembers a released object. One that has to be forgotten for it may still be without owner, if it was released
+    /// lately.
     fn remember(&mut self, object: Arc<Drained>) {
         let (name, uid) = (Target::of(&object), object.uid.clone());
         // Twice as a rule: when the fence closes, and when its drain has ended.

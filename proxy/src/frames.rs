@@ -254,7 +254,7 @@ impl Frames {
     }
 
     /// Whether the stream stands between two events, so that an end here takes nothing apart. Of a stream that can't be
-    /// understood nobody knows.
+    /// understood this is unknown, so `false`.
     pub fn at_border(&self) -> bool {
         match &self.0 {
             Decoder::Json(lines) => lines.at_border(),

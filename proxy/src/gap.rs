@@ -1,9 +1,10 @@
 //! Whether the controller's process has lived through a gap (DESIGN, "Shard membership").
 //!
-//! While the shard Lease is not held, and while no proxy runs, objects can move without a word to the controller: most of its watches are cut. Most clients
-//! list again then and notice what is gone. One that keeps what it knew over a list can't be repaired from outside: its process
-//! has to begin anew. So with each gap the token is handed out with another generation. What comes with an older one is of a
-//! process that began before, and a probe that is meant for the controller's container fails until one comes with the new one.
+//! While the shard Lease is not held, and while no proxy runs, objects can move without a word to the controller: most
+//! of its watches are cut. Most clients list again then and notice what is gone. One that keeps what it knew over a
+//! list can't be repaired from outside: its process has to start again. So with each gap the token is handed out with
+//! another generation. What comes with an older one is of a process that began before, and a probe that is meant for
+//! the controller's container fails until one comes with the new one.
 
 use std::{
     fmt, mem,
@@ -20,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::access::{AccessError, Handout};
 
-/// See the module. Cheap to clone.
+/// Detects whether the controller's process ran through a gap, by the generation of its token. Cheap to clone.
 #[derive(Clone)]
 pub struct Gaps(Arc<Inner>);
 
@@ -54,7 +55,7 @@ impl fmt::Debug for Gaps {
 }
 
 impl Gaps {
-    /// None since the token was handed out with this generation.
+    /// Creates the detector: there was no gap since the token was handed out with this generation.
     pub fn new(handout: Handout, generation: u64, check: Check) -> Self {
         check.pass();
         let state = Mutex::new(State { generation, seen: false, stale: None, older: false });
@@ -87,8 +88,8 @@ impl Gaps {
         }
     }
 
-    /// From now on objects may move without a word to the controller. Counts once the token is handed out anew, for which
-    /// nobody waits.
+    /// Notes that objects may move from now on without a word to the controller. This counts once the next token is
+    /// handed out; the caller does not wait for that.
     pub fn begins(&self) {
         let next = {
             let state = self.0.state.lock();
@@ -159,7 +160,7 @@ mod tests {
         assert!(!seen(&gaps, 0));
         begins(&gaps);
         assert_eq!(fs::read_to_string(folder.path().join("token")).unwrap(), "secret.1");
-        assert!(!fails(&health), "nobody knows whether it runs still");
+        assert!(!fails(&health), "it is unknown whether it runs still");
         assert!(!seen(&gaps, 0), "this proxy has served it");
         assert!(fails(&health));
         tokio::time::sleep(Duration::from_secs(7)).await;

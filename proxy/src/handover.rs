@@ -1,4 +1,4 @@
-//! Lets go of objects that the sharder drains, once the controller can't be working on them any more.
+//! Releases objects that the sharder drains, once the controller can't be working on them any more.
 //!
 //! The proxy watches the metadata of `<shard>=<me>,<drain>` for each main resource of the ring: memory grows with
 //! the moves under way, not with the objects. Of DESIGN, "Handover", these are the rules 1 to 3: wait until no view of the
@@ -6,10 +6,10 @@
 //! there are no views of before: the connections that carried them are gone too. Over a gap in the Lease they are remembered as
 //! views that ended are.
 //!
-//! At the end in order, what is drained is let go before the Lease is released: else it would wait for the grace of the next
-//! instance, which may be there before the sharder sees the Lease without holder. Who has ended is at work on nothing; but
-//! nothing may have been carried out for the grace, as the sharder's look at children relies on that, so it counts from the
-//! last write.
+//! At an orderly end, the shard releases what is drained before it releases the Lease: else it would wait for the grace
+//! of the next instance, which may be there before the sharder sees the Lease without holder. Who has ended is at work
+//! on nothing; but nothing may have been carried out for the grace, as the sharder's look at children relies on that,
+//! so it counts from the last write.
 
 use std::{sync::Arc, time::Duration};
 
@@ -49,10 +49,10 @@ const FINISHES_WITHIN: Duration = Duration::from_secs(3);
 /// How often drains are looked for that take too long.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
-/// What letting go needs.
+/// What a shard needs to release drained objects.
 #[derive(Clone, Debug)]
 pub struct Handover {
-    /// The shard that lets go.
+    /// The shard that releases.
     pub shard: ShardName,
     /// Its ring.
     pub ring: RingName,
@@ -64,7 +64,7 @@ pub struct Handover {
     pub drains: Drains,
     /// What the controller may not write any more, and what it is writing.
     pub fence: Fence,
-    /// How long an object rests before it is let go.
+    /// How long an object rests before the shard releases it.
     pub grace: Duration,
     /// The number of the hold on the Lease.
     pub term: u64,
@@ -88,14 +88,15 @@ impl Handover {
         Self { ring, labels, shard, views, fence, drains, grace, term, seats, followed }
     }
 
-    /// The same, during this hold on the Lease.
+    /// Returns a copy bound to this hold on the Lease.
     #[must_use]
     pub fn during(&self, term: &Term) -> Self {
         Self { term: term.number, ..self.clone() }
     }
 
-    /// The controller has ended, and nothing of it is under way but what the fence knows of. Returns once all that is drained is
-    /// let go, or when that would take too long: the shard's other objects wait for the same release.
+    /// Waits until all that is drained is released, or until that would take too long. The controller has ended, and
+    /// nothing of it is under way but what the fence knows of. The shard's other objects wait for the release of the
+    /// Lease.
     pub async fn finish(&self) {
         self.views.end();
         let (now, last) = (Instant::now(), self.fence.ends());
@@ -104,11 +105,11 @@ impl Handover {
         // Of a longer grace nothing would be over by then.
         if rested > latest || timeout_at(until, self.drains.none()).await.is_err() {
             let (drained, _) = self.drains.all(now);
-            tracing::info!(drained, "the Lease is released before all that is drained was let go");
+            tracing::info!(drained, "the Lease is released before all that is drained was released");
         }
     }
 
-    /// Lets go of what is drained, for as long as it is polled; the ring's main resources may change meanwhile.
+    /// Releases what is drained, for as long as it is polled; the ring's main resources may change meanwhile.
     pub async fn run(&self, client: Client, mut knowledge: watch::Receiver<Knowledge>) {
         loop {
             let main = main_resources(&knowledge.borrow_and_update());
@@ -119,7 +120,7 @@ impl Handover {
             let changed = async { knowledge.wait_for(|now| main_resources(now) != main).await.is_ok() };
             tokio::select! {
                 _ = work, if !main.is_empty() => {}
-                // What was under way begins anew: the drains are still there on the objects.
+                // What was under way begins again: the objects still have their drain labels.
                 changed = changed => if !changed { return std::future::pending().await },
                 () = self.report(client.clone(), &now) => {}
             }

@@ -2,8 +2,8 @@
 //!
 //! A request comes in by [`serve`], passes the [`stages`] from top to bottom, and leaves by [`upstream`]. Beside
 //! that way: [`membership`] holds the shard Lease and with it the gate that requests pass, [`policy`] follows the
-//! ring, [`handover`] lets go of drained objects, and reads from [`views`] what the controller can still see. [`controller`]
-//! judges by them whether it works, and `leave` gives the shard's objects away before it ends.
+//! ring, [`handover`] releases drained objects, and reads from [`views`] what the controller can still see.
+//! [`controller`] judges by them whether it works, and `leave` gives the shard's objects away before it ends.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -114,7 +114,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     run_with(config, api_server, clients, Arc::new(Boottime), shutdown).await
 }
 
-/// Runs the proxy until `shutdown`, by this clock. What it asks of itself goes by these clients; the second is for Leases.
+/// Runs the proxy until `shutdown`, by this clock. Its own requests use these clients; the second is for Leases.
 ///
 /// # Errors
 /// As [`run`].
@@ -170,8 +170,8 @@ pub async fn run_with(
     };
     let ring_check = health.check("ring", Probe::Ready);
 
-    // Everything but the server goes on until the last request has ended. Then only the shard does: what is drained is let go,
-    // and the Lease released.
+    // Everything but the server goes on until the last request has ended. Then only the shard does: it releases what is
+    // drained, and then the Lease.
     let (served, mut tasks) = (Shutdown::new(), Tasks::new());
     tasks.show_by(health.heartbeats());
     let (stack, until, after) = (stages::stack(&shared, upstream), shutdown.clone(), served.clone());

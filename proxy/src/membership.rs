@@ -87,7 +87,7 @@ impl Shard {
         [grace, version].into_iter().chain(weight).chain(group).chain(controller).collect()
     }
 
-    /// Says it anew with each change.
+    /// Publishes the facts again with each change.
     async fn say(&self, facts: &watch::Sender<Facts>) -> Infallible {
         let mut changes = self.controller.changes();
         loop {

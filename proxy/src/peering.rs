@@ -1,10 +1,11 @@
-//! kopf's peering objects (`KopfPeering`, `ClusterKopfPeering`): in the `status` of one the operators of a kind say that they
-//! are there, each under an identity of its own, and whoever sees another of the same or of a higher priority pauses.
+//! kopf's peering objects (`KopfPeering`, `ClusterKopfPeering`): in the `status` of one the operators of a kind say
+//! that they are there, each under an identity of its own, and an operator that sees another of the same or of a higher
+//! priority pauses.
 //!
-//! All shards have to work, so what a shard's controller says of itself stays here. It sees that, and what others say on the
-//! real object: a replica without the sidecar, or somebody with `kopf freeze`; for these it pauses as it always did. The others
-//! see one peer for all shards, `ringside-<ring>` ([`presence`]), and pause for it. So
-//! shards and a replica without the sidecar never work side by side (DESIGN, "Leader election, answered locally").
+//! All shards have to work, so what a shard's controller says of itself stays here. It sees that, and what others say
+//! on the real object: a replica without the sidecar, or a user with `kopf freeze`; for these it pauses as it always
+//! did. The others see one peer for all shards, `ringside-<ring>` ([`presence`]), and pause for it. So shards and a
+//! replica without the sidecar never work side by side (DESIGN, "Leader election, answered locally").
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -103,7 +104,7 @@ pub struct Peer {
 /// What the controller says of itself, at all places.
 #[derive(Debug)]
 pub struct Peerings {
-    /// As which the ring is there.
+    /// The identity under which the ring appears among kopf peers.
     ring: String,
     own: Mutex<HashMap<Place, BTreeMap<String, Own>>>,
     changes: watch::Sender<()>,
@@ -119,7 +120,7 @@ impl Peerings {
         Self { ring: format!("ringside-{ring}"), own: Mutex::default(), changes: watch::Sender::default() }
     }
 
-    /// As which the ring is there.
+    /// The identity under which the ring appears among kopf peers.
     pub(crate) fn ring(&self) -> &str {
         &self.ring
     }
@@ -180,7 +181,7 @@ impl Peerings {
         status.extend(live.map(|(identity, own)| (identity, own.peer)));
     }
 
-    /// The same of an object or a list of them.
+    /// Shows the peers so on one object or a list of them.
     pub(crate) fn show_all(&self, of: &Collection, answer: &mut Value) {
         if let Some(items) = answer.get_mut("items").and_then(Value::as_array_mut) {
             for item in items {

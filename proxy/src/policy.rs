@@ -47,7 +47,7 @@ pub struct Policy {
     /// Those of them that have joined the ring lately, and whose objects the sharder has yet to label. The controller is shown all
     /// of them, as before; its writes are fenced from the beginning.
     pub unlabelled: BTreeSet<GroupResource>,
-    /// How long letting go of an object may take.
+    /// How long the release of an object may take.
     pub drain_deadline: Duration,
     /// The main resources, whose objects the sharder drains, and those whose objects follow them.
     pub families: BTreeMap<GroupResource, Vec<GroupResource>>,
@@ -242,9 +242,9 @@ impl Follower {
         format!("{titled} has no shards in namespace '{namespace}': {remedy}")
     }
 
-    /// Takes in that there is this generation of the ring; returns whether the ring must be read anew for it. A watch may have
-    /// shown nothing for long, of an API server that is cut off from etcd. A list that begins now shows what is at least as
-    /// new, also of a ring that was made again and counts from 1.
+    /// Takes in that the ring has this generation; returns whether the ring must be read again for it. A watch may have
+    /// shown nothing for long, of an API server that is cut off from etcd. A list that begins now shows what is at
+    /// least as new, also of a ring that was made again and counts from 1.
     fn is_behind(&mut self, generation: i64) -> bool {
         if generation <= self.generation {
             return false;
@@ -278,7 +278,7 @@ impl Follower {
         self.check.fail(reason);
     }
 
-    /// What was known stays valid while the API server is away: nobody can change the ring meanwhile. One that
+    /// What was known stays valid while the API server is away: no client can change the ring meanwhile. One that
     /// answers but refuses is there for others, who can.
     fn fail(&mut self, error: &watcher::Error) -> bool {
         let (code, reason) = (code(error), explain(&self.ring, error));

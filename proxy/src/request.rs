@@ -78,7 +78,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// Whether query and body are for somebody behind the API server, to whom its subresource `proxy` leads.
+    /// Whether query and body are for a server behind the API server, which its subresource `proxy` reaches.
     pub fn is_behind_api_server(&self) -> bool {
         self.subresource.as_deref() == Some("proxy")
     }
@@ -91,7 +91,7 @@ pub struct RequestInfo {
     pub verb: Verb,
     /// To what.
     pub resource: Resource,
-    /// The query of a verb that selects; empty for the others, whose query is nobody's business.
+    /// The query of a verb that selects; empty for the others, whose query no stage reads.
     pub query: Query,
     /// Whether the connection may become something else: exec, attach, port-forward, `proxy`, a watch by WebSocket.
     pub upgrade: bool,

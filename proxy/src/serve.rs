@@ -39,16 +39,16 @@ use crate::{
     connection::closable,
 };
 
-/// How long to go on for a controller that was asked to end together with us. With [`DRAIN`], which only who goes on beyond it
-/// needs, or with what is let go after it has left, and with the release of the Lease it stays below the 30 s that Kubernetes
-/// gives a pod.
+/// How long to go on for a controller that was asked to end together with us. Kubernetes gives a pod 30 s. This stays
+/// below them with [`DRAIN`], which only a controller needs that goes on beyond it, or with the releases after the
+/// controller has left, and with the release of the Lease.
 const LINGER: Duration = Duration::from_secs(22);
-/// The same where hooks have used up all but ten seconds of that.
+/// How long to go on where hooks have used up all but ten seconds of the pod's time.
 const LINGER_AFTER_HOOKS: Duration = Duration::from_secs(4);
 /// How long requests have that are under way when the proxy stops.
 const DRAIN: Duration = Duration::from_secs(2);
-/// All of the end, for whoever waits for it. A release that takes longer than what is left then is broken off: the Lease
-/// runs out by itself.
+/// How long the whole shutdown may take, for a caller that waits for it. A release that takes longer than what is left
+/// then is broken off: the Lease runs out by itself.
 pub const ENDS_WITHIN: Duration = Duration::from_secs(28);
 /// How long a client may take to show a right token, from its connection on.
 const FIRST_TOKEN: Duration = Duration::from_secs(10);
@@ -177,7 +177,7 @@ impl Caller {
         self.0.prove();
     }
 
-    /// Whether it has.
+    /// Whether the connection has shown a right token.
     #[cfg(test)]
     pub(crate) fn is_proven(&self) -> bool {
         self.0.is_proven()

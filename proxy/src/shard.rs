@@ -1,4 +1,4 @@
-//! The part of the process that is a shard: finds out who it is, holds the Lease, and lets go of objects meanwhile.
+//! The part of the process that is a shard: finds out who it is, holds the Lease, and releases objects meanwhile.
 
 use std::{
     convert::Infallible,
@@ -51,7 +51,7 @@ pub(crate) struct Shard {
     pub(crate) check: Check,
     /// Whether this instance may work.
     pub(crate) admitted: Check,
-    /// Readiness to let go of what is drained.
+    /// Readiness to release what is drained.
     pub(crate) drains_check: Check,
     /// Is triggered before the end when the controller has left: who was cut off may still be at work.
     pub(crate) left: Shutdown,
@@ -106,7 +106,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Lets go of what is drained when the controller has ended, and has the Lease released then.
+    /// Releases what is drained when the controller has ended, and then has the Lease released.
     async fn end(&self, handover: &Handover, ended: &Shutdown, release: &Shutdown) -> Infallible {
         ended.wait().await;
         if self.left.is_triggered() {
@@ -116,8 +116,8 @@ impl Shard {
         std::future::pending().await
     }
 
-    /// Lets go of objects and keeps the locks of the controller's elections while the Lease is held: without it they are not
-    /// ours.
+    /// Releases objects and keeps the locks of the controller's elections while the Lease is held. Without the Lease
+    /// they are not ours.
     async fn hand_over(&self, handover: &Handover) {
         let parts = &self.parts;
         let remaining = Remaining {

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`answer`] | takes the request in: takes off what belongs to the client's connection, and finds out what is asked (`enter`). Turns refusals into `Status` objects, counts |
 //! | [`authenticate`] | refuses requests without the local token or one that the API server accepts, and takes the local one off |
-//! | [`admit`] | keeps CBOR out, and sends what is about no resource. Holds requests for resources until this is a shard that knows its ring, and while nobody knows who leads; cuts their answers when that ends, but for watches of main resources, which say what leaves |
+//! | [`admit`] | keeps CBOR out, and sends what is about no resource. Holds requests for resources until this is a shard that knows its ring, and while it is unknown who leads; cuts their answers when that ends, but for watches of main resources, which say what leaves |
 //! | [`hide`] | hides the labels of the ring from the controller, in all answers about its resources |
 //! | [`elect`] | answers requests for the lock of the controller's election itself |
 //! | [`peer`] | keeps what the controller says of itself to kopf's peers, and shows it no other shard among them |
@@ -160,7 +160,7 @@ pub struct Shared {
     pub hold: Arc<Hold>,
     /// What it says of itself to kopf's peers.
     pub peerings: Arc<Peerings>,
-    /// As which the ring is among them.
+    /// The identity under which the ring appears among kopf peers.
     pub presence: Arc<Presence>,
     /// What the controller can still see.
     pub views: Views,
@@ -176,7 +176,7 @@ pub struct Shared {
     pub metrics: Metrics,
     /// What all buffers draw from.
     pub budget: Budget,
-    /// What outlives its request: upgraded connections, and the wait for an answer that nobody else waits for.
+    /// What outlives its request: upgraded connections, and the wait for an answer whose client has left.
     pub upgraded: TaskTracker,
     /// Ends watches, without an error, when the proxy ends.
     pub closing: CancellationToken,

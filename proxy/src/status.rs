@@ -63,7 +63,7 @@ pub enum Refusal {
     /// A state was asked for in which an object may still be this shard's that is not any more.
     #[error("too old resource version: {0}: objects of the ring were moved since: list again")]
     Expired(ResourceVersion),
-    /// The page of a list from before objects were let go.
+    /// The page of a list from before objects were released.
     #[error(transparent)]
     ExpiredPage(#[from] Expired),
     /// This instance is not a shard at the moment.
@@ -117,7 +117,7 @@ pub enum Refusal {
         object: Box<Named>,
         /// What went wrong.
         why: String,
-        /// Whether somebody has to mend that.
+        /// Whether a user has to fix that.
         forbidden: bool,
     },
     /// The body of a write to a controlled resource can't be read for sure.
@@ -193,8 +193,8 @@ impl Refusal {
                 Answer { code: StatusCode::TOO_MANY_REQUESTS, reason: "TooManyRequests", label: "buffers", retry: true }
             }
             Self::BodyStalled(_) => answer(StatusCode::REQUEST_TIMEOUT, "Timeout", "stalled"),
-            // The controller has to find out anew whether there is something to create. A 503 some clients (fabric8) repeat as
-            // it is, and a 409 many take for the word that it exists.
+            // The controller has to find out again whether there is something to create. A 503 some clients (fabric8)
+            // repeat as it is, and a 409 many take for the word that it exists.
             Self::Interrupted(_) => answer(StatusCode::PRECONDITION_FAILED, "PreconditionFailed", "interrupted"),
             // client-go repeats a request by itself when it may, which is when nothing can have happened yet.
             Self::Upstream(UpstreamError::Unreachable(_) | UpstreamError::NotProcessed(_)) => later("unreachable"),

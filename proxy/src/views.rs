@@ -1,18 +1,18 @@
 //! What the controller can still see: its open watches and lists, and how far each of them has come.
 //!
-//! Written by the tap, read by the handover. An object may be let go when every view that could show it is past
-//! the resourceVersion X of the write that drained it. Events of one watch come in the order of their
-//! resourceVersions (tried on the API server), so "past X" is `position >= X`, and the views need to
-//! remember nothing about objects. A view without a position (a list under way, a watch that began with
-//! "the state as it is" and has delivered neither `DELETED` nor `BOOKMARK` yet) is past nothing.
+//! Written by the tap, read by the handover. The shard may release an object when every view that could show it is past
+//! the resourceVersion X of the write that drained it. Events of one watch come in the order of their resourceVersions
+//! (tried on the API server), so "past X" is `position >= X`, and the views need to remember nothing about objects. A
+//! view without a position (a list under way, a watch that began with "the state as it is" and has delivered neither
+//! `DELETED` nor `BOOKMARK` yet) is past nothing.
 //!
 //! A watch whose own label selector does not select the object holds it only while the client has something in hand: that
 //! may be how it gets to know that the object is selected no more. Of other selectors the API server is asked.
 //!
-//! Two kinds of views outlive their request. A watch that ended is to be continued: the controller still sees what it saw,
-//! until it watches again (`succession`). And between two pages of a list the controller has the first. Both are forgotten
-//! after a while; pages of a list from before an object was let go are refused from then on, and a watch may go on from
-//! anywhere, since it is sent the `DELETED`.
+//! Two kinds of views outlive their request. A watch that ended is to be continued: the controller still sees what it
+//! saw, until it watches again (`succession`). And between two pages of a list the controller has the first. Both are
+//! forgotten after a while; pages of a list from before an object was released are refused from then on, and a watch
+//! may go on from anywhere, since it is sent the `DELETED`.
 
 use std::{
     collections::BTreeSet,
@@ -112,7 +112,7 @@ pub struct Missed {
     pub from: Option<ResourceVersion>,
 }
 
-/// The page is of a list from before an object was let go, and shows it.
+/// The page is of a list from before an object was released, and shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("objects were handed to other shards since this list began: list again from its beginning")]
 pub struct Expired;
@@ -146,7 +146,7 @@ impl Views {
     /// Opens a view, before its request is sent: what is drained from then on may still be shown by it.
     ///
     /// # Errors
-    /// When it would show what was let go already, and could not be told so later.
+    /// When it would show what was released already, and could not be told so later.
     pub fn open(&self, scope: Scope, kind: Kind) -> Result<View, Expired> {
         let mut registry = self.0.lock();
         let id = registry.next_id();
@@ -224,8 +224,8 @@ impl Views {
         self.0.lock().begins.clone()
     }
 
-    /// The object was drained: a watch that begins behind that may have missed it, also before it is let go. So may one
-    /// have that began before this was known.
+    /// The object was drained: a watch that begins behind that may have missed it, also before it is released. So may
+    /// one have that began before this was known.
     pub fn leaves(&self, object: &Arc<Drained>) {
         self.of(&object.resource, |of| {
             of.leaving.retain(|it| it.uid != object.uid);
@@ -238,7 +238,7 @@ impl Views {
         });
     }
 
-    /// The object is let go from now on: no page of a list from before shows it any more.
+    /// Notes that the object is released from now on: no page of a list from before shows it any more.
     pub fn gone(&self, object: &Drained) {
         self.of(&object.resource, |of| {
             if of.gone.as_ref().is_none_or(|gone| *gone < object.version) {
@@ -252,8 +252,8 @@ impl Views {
         self.of(resource, |of| drop(of.gone.take_if(|gone| *gone > *to)));
     }
 
-    /// The controller has left: what ended is continued by nobody any more and holds nothing, and neither does what ends from
-    /// now on. A request of a connection that is gone may end after it.
+    /// Notes that the controller has left. No client continues what ended, so it holds nothing, and neither does what
+    /// ends from now on. A request of a connection that is gone may end after it.
     pub fn end(&self) {
         let mut registry = self.0.lock();
         registry.over = true;
@@ -358,7 +358,8 @@ impl View {
         registry.of(&self.scope.resource).take_over(self.id, unknown)
     }
 
-    /// The API server was out of reach, or had no time: whoever asked for this watch tries again, with what it knew before.
+    /// Notes that the API server was out of reach, or had no time. The client that asked for this watch tries again,
+    /// with what it knew before.
     pub fn postponed(&self) {
         self.state.postponed.store(true, Ordering::Release);
     }
@@ -428,7 +429,7 @@ impl View {
         self.state.client.get().map(|(_, connection)| connection.clone().cancelled_owned())
     }
 
-    /// Ready when the watch has to end, because nobody can say how far it has come.
+    /// Ready when the watch has to end, because it can't be told how far it has come.
     pub fn cut(&self) -> WaitForCancellationFutureOwned {
         self.state.cut.clone().cancelled_owned()
     }
@@ -493,14 +494,14 @@ impl Holding {
         (self.state.agent(), self.state.waiting.load(Ordering::Relaxed))
     }
 
-    /// Closes its client's connection, or the stream on it: a body that nobody reads is not asked for its end.
-    /// Returns whether that is new.
+    /// Closes its client's connection, or the stream on it: a body that the client does not read is not asked for its
+    /// end. Returns whether that is new.
     pub fn close(&self) -> bool {
         let connection = self.state.client.get().map(|(_, connection)| connection).filter(|it| !it.is_cancelled());
         connection.inspect(|it| it.cancel()).is_some()
     }
 
-    /// Ends the watch, so that its client lists again. Returns whether nobody had done so before.
+    /// Ends the watch, so that its client lists again. Returns whether this is the first such call.
     pub fn cut(&self) -> bool {
         let is_first = !self.state.cut.is_cancelled();
         self.state.cut.cancel();

@@ -133,7 +133,7 @@ fn shared(access: access::Access) -> Shared {
     let things = GroupResource { group: "x.io".into(), resource: "things".into() };
     let policy =
         Policy { families: [(things.clone(), Vec::new())].into(), resources: [things].into(), ..Policy::default() };
-    // Nobody elects here.
+    // No controller elects here.
     let elections = service_fn(|_: Request<KubeBody>| async { Err::<Response<KubeBody>, BoxError>("none".into()) });
     let client = Client::new(elections, "ns");
     let peerings = Arc::new(Peerings::new(&ring));

@@ -46,7 +46,7 @@ struct Proxy {
     admin: SocketAddr,
 }
 
-/// An address that nobody else in this process is given.
+/// Returns a free local address, which no other test of this process is given.
 fn free_address() -> SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
@@ -252,10 +252,10 @@ async fn a_probe_says_by_its_exit_code_and_a_line_a_fault_how_the_proxy_is() {
     api.lock().ring.send_replace(Some(fake::ring("things")));
     proxy.readiness(is_ready).await;
     assert_eq!(probe("ready", proxy.admin).await, (Some(0), String::new()));
-    let nobody = free_address();
-    let (code, says) = probe("live", nobody).await;
+    let unused = free_address();
+    let (code, says) = probe("live", unused).await;
     assert_eq!(code, Some(1));
-    assert!(says.contains(&nobody.to_string()) && says.contains("--admin-listen"), "{says}");
+    assert!(says.contains(&unused.to_string()) && says.contains("--admin-listen"), "{says}");
 }
 
 #[tokio::test]

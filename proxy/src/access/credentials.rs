@@ -1,10 +1,11 @@
 //! Who a request says that it comes from: read as the API server reads it, and taken off.
 //!
 //! The API server tries a bearer token in `Authorization` and one in a WebSocket's subprotocols, for browsers, which
-//! can set no headers there (`pkg/authentication/request/{bearertoken,websocket}` of k8s.io/apiserver); one that is
-//! right will do. Whoever authenticates takes credentials off, as it does itself (`pkg/endpoints/filters`): what passes
-//! is sent with the pod's own, and nothing else there may speak of who is asking. Another account's token stays on the request,
-//! which is sent with that alone. `Impersonate-*` is no credential: the API server asks whether the account may.
+//! can set no headers there (`pkg/authentication/request/{bearertoken,websocket}` of k8s.io/apiserver); one valid token
+//! is enough. The proxy authenticates and removes the credentials, as the API server does (`pkg/endpoints/filters`).
+//! What passes is sent with the pod's own, and no other header may identify the client. Another account's token stays
+//! on the request, which is sent with that alone. `Impersonate-*` is no credential: the API server asks whether the
+//! account may.
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use http::{
@@ -16,7 +17,8 @@ use super::Token;
 
 /// What comes before a token among the subprotocols.
 const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
-/// What a front proxy of the API server says of its clients. Nobody believes it without that proxy's certificate.
+/// Headers in which a front proxy of the API server names its clients. No API server trusts them without that proxy's
+/// certificate.
 const FRONT_PROXY: [HeaderName; 3] = [
     HeaderName::from_static("x-remote-user"),
     HeaderName::from_static("x-remote-uid"),

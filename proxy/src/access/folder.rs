@@ -26,7 +26,7 @@ impl Folder {
         Ok(Self(path.to_owned()))
     }
 
-    /// The file's text; `None` if it is not there or can't be read, in which case it is written anew.
+    /// The file's text; `None` if it is not there or can't be read, in which case the caller writes it again.
     pub(super) fn read(&self, name: &str) -> Option<String> {
         fs::read_to_string(self.0.join(name)).ok()
     }

@@ -28,7 +28,7 @@ const NAMES: [&str; 7] = [
     "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
 ];
-/// A certificate that ends sooner than this is made anew at a start.
+/// A certificate that expires sooner than this is issued again at a start.
 const MARGIN_DAYS: u64 = 30;
 const DAY: u64 = 24 * 60 * 60;
 

@@ -325,7 +325,7 @@ async fn controller_that_waits_for_a_lock_of_another_is_absent() {
         let _views = (scene.watch("as"), scene.watch("bs"));
         sleep(20 * MOMENT).await;
         assert_eq!(scene.said(), Some("absent"));
-        // It asks no more: nobody knows what it elects by.
+        // The controller asks no more: its lock is unknown by now.
         sleep(3 * LEASE).await;
         assert_eq!(scene.said(), Some("working"));
     };

@@ -1,8 +1,8 @@
 //! Elections in other namespaces than the controller's own, as cert-manager's in `kube-system`.
 //!
-//! A Lease there is a lock if its holder names this pod: what a controller writes for others, or as data, names somebody else. None
-//! is learned where the user has named the namespace, or while the controller leads by a lock of another one: a part that
-//! only one replica may run elects there on purpose.
+//! A Lease there is a lock if its holder names this pod: what a controller writes for others, or as data, names another
+//! holder. None is learned where the user has named the namespace, or while the controller leads by a lock of another
+//! one: a part that only one replica may run elects there on purpose.
 
 use memchr::memmem;
 
@@ -52,7 +52,7 @@ impl Locks {
         is_only_there && self.elsewhere.names(shard).any(|name| is_of(holder, name))
     }
 
-    /// Whether a patch may have a holder who names this pod. At home it may be anybody.
+    /// Whether a patch may have a holder who names this pod. At home any holder may be named.
     pub(super) fn may_name_us(&self, lock: &LockName, body: &[u8], shard: &str) -> bool {
         let names_us = || self.elsewhere.names(shard).any(|name| memmem::find(body, name.as_bytes()).is_some());
         lock.namespace == self.home || self.is_believed(lock) || names_us()

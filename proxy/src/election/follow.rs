@@ -158,7 +158,7 @@ impl Follower {
         .fuse()
     }
 
-    /// What there is to say next; `None` when nobody can say it.
+    /// Returns the next events for the client; `None` when the locks can't tell them.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             let lock = self.locks.known(&self.name)?;

@@ -1,11 +1,11 @@
 //! The real locks of the controller's elections, which the ring holds while its shards' controllers lead (DESIGN, "Leader
 //! election, answered locally").
 //!
-//! Who elects by the same lock past the proxies, a replica of before the first rollout or of after the last one, finds it
-//! held by `ringside-<ring>` and waits, and `kubectl get lease` shows who leads. All shards hold it together: one that finds
-//! it held by the ring may go on at once. Each looks at it five times in the time that it lasts without renewal, and renews
-//! it when nobody did for two of these, so the renewals are no more, however many shards there are. While nothing is known of
-//! one for longer the controller may not act ([`super::lead`]).
+//! A replica that elects by the same lock past the proxies, one of before the first rollout or of after the last one,
+//! finds it held by `ringside-<ring>` and waits, and `kubectl get lease` shows who leads. All shards hold it together:
+//! one that finds it held by the ring may go on at once. Each looks at it five times in the time that it lasts without
+//! renewal, and renews it when no shard did for two of these, so the renewals are no more, however many shards there
+//! are. While nothing is known of one for longer the controller may not act ([`super::lead`]).
 
 use std::{collections::HashMap, fmt, time::Duration};
 
@@ -32,8 +32,8 @@ mod standing;
 
 use standing::Standing;
 
-/// What is believed of how long a lock lasts: longer, and whoever elects past the proxies would wait for minutes when the ring
-/// is gone.
+/// The longest duration of a lock that is believed. With a longer one, a replica that elects past the proxies would
+/// wait for minutes once the ring is gone.
 const MAX_LASTS: Duration = Duration::from_secs(60);
 /// How long the API server may take for a read or a write of one: client-go waits for 5 s in its election.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(4);
@@ -45,7 +45,7 @@ pub struct Hold {
     client: Client,
     holder: String,
     standings: Mutex<HashMap<LockName, Standing>>,
-    /// Those that somebody else was shortly ago found to hold.
+    /// Locks that another holder was found to have a short time ago.
     lost: Mutex<HashMap<LockName, Moment>>,
     leads: Leads,
     /// That of the shard Lease: it goes on while the machine is suspended.
@@ -106,12 +106,12 @@ impl Hold {
         &self.holder
     }
 
-    /// Whether the ring was seen to hold it so shortly ago that nobody else can have it.
+    /// Whether the ring was seen to hold the lock so recently that no other holder can have it.
     fn is_sure(&self, name: &LockName) -> bool {
         self.standings.lock().get(name).is_some_and(|standing| standing.is_sure(self.clock.now()))
     }
 
-    /// Whether nobody else can have any of the locks that the controller may believe to lead by.
+    /// Whether no other holder can have any of the locks that the controller may believe to lead by.
     fn covers(&self, locks: &Locks) -> bool {
         let now = self.clock.now();
         locks.all_believed(|name| self.standings.lock().get(name).is_some_and(|standing| standing.covers(now)))
@@ -133,8 +133,8 @@ impl Hold {
     /// Makes sure of a known lock that is about to be written, unless that is known from a moment ago.
     ///
     /// # Errors
-    /// [`LockRefusal::Conflict`] when somebody else holds it; [`LockRefusal::NotHeld`] when the API server can't be asked or
-    /// does not let the shard write.
+    /// [`LockRefusal::Conflict`] when another holder has it; [`LockRefusal::NotHeld`] when the API server can't be
+    /// asked or does not let the shard write.
     pub async fn make_sure(&self, name: &LockName, claim: &Claim) -> Result<(), LockRefusal> {
         if self.is_sure(name) { Ok(()) } else { self.take(name, claim).await }
     }
@@ -160,12 +160,12 @@ impl Hold {
         read.map_err(|error| refused(name, &error))
     }
 
-    /// Takes a lock for the ring, or makes sure of it. One that somebody else holds is taken only in the version in which the
-    /// API server has judged that the controller may have it: then the controller saw it run out.
+    /// Takes a lock for the ring, or makes sure of it. One that another holder has is taken only in the version in
+    /// which the API server has judged that the controller may have it: then the controller saw it run out.
     ///
     /// # Errors
-    /// [`LockRefusal::Conflict`] when somebody else holds it; [`LockRefusal::NotHeld`] when the API server can't be asked or
-    /// does not let the shard write.
+    /// [`LockRefusal::Conflict`] when another holder has it; [`LockRefusal::NotHeld`] when the API server can't be
+    /// asked or does not let the shard write.
     pub(crate) async fn take(&self, name: &LockName, claim: &Claim) -> Result<(), LockRefusal> {
         self.write(name, claim, None).await
     }
@@ -246,20 +246,20 @@ impl Hold {
         self.standings.lock().clear();
     }
 
-    /// It is the ring's, and was renewed then or after. Electors go by what the record says, or by what they are told
-    /// themselves, as this controller.
+    /// It is the ring's, and was renewed then or after. Electors use the duration in the record, or the one that
+    /// they were given, as this controller.
     fn seen(&self, name: &LockName, (renewed, own): (Moment, bool), real: &DynamicObject, lasts: Duration) {
         let lasts = Record::of(name.kind, real).map_or(LASTS, |record| record.lasts()).min(lasts).min(MAX_LASTS);
         let standing = Standing { renewed, own, mark: mark(name.kind, real), lasts };
         if self.lost.lock().get(name).is_some_and(|lost| *lost > renewed) {
-            // An answer that comes late: somebody else has taken it since.
+            // A late answer: another holder has taken the lock since.
             return;
         }
         let mut standings = self.standings.lock();
         if standings.get(name).is_some_and(|known| known.renewed > renewed) {
             return;
         }
-        // Those are nobody's, as far as is known here, whoever asked for them.
+        // Drops locks whose last known renewal has expired: as far as is known here, they have no holder.
         let now = self.clock.now();
         standings.retain(|_, standing| now.since(standing.renewed) < standing.lasts);
         standings.insert(name.clone(), standing);

@@ -21,12 +21,12 @@ pub struct Judged {
 /// What a dry run came to.
 #[derive(Debug)]
 pub enum Judgement {
-    /// An election's record, held by somebody.
+    /// An election's record that has a holder.
     Begins(Box<Judged>),
-    /// The record of somebody else, or of the ring, made anew by a patch that does not say who holds it: who sends that
-    /// believes to lead by a lock that is not its own any more.
+    /// The record of another holder, or of the ring, renewed by a patch that does not name the holder. The client that
+    /// sends it believes to lead by a lock that it has lost.
     Renews(LockName),
-    /// Something that nobody holds: it may have been a lock.
+    /// An object without holder: it may have been a lock.
     Frees,
     /// Something else.
     Other,
@@ -72,8 +72,8 @@ impl Judged {
     /// Takes the real lock for the ring, in the version that was judged.
     ///
     /// # Errors
-    /// [`LockRefusal::Conflict`] when somebody else holds it; [`LockRefusal::NotHeld`] when the API server can't be asked or
-    /// does not let the shard write.
+    /// [`LockRefusal::Conflict`] when another holder has it; [`LockRefusal::NotHeld`] when the API server can't be
+    /// asked or does not let the shard write.
     pub async fn taken_for(self, hold: &Hold) -> Result<Self, LockRefusal> {
         hold.take(&self.name, &Claim { object: Some(self.object.clone()), judged: true }).await?;
         Ok(self)

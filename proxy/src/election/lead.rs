@@ -1,9 +1,9 @@
 //! Whether the controller may act by the elections that it was told to lead by.
 //!
-//! An elector leads until its renewals have failed for a while, which is shorter than its lock lasts. If the ring could not
-//! renew the real lock meanwhile, or somebody else has it, one who elects past the proxies may lead as well. So from when that
-//! may be until the controller can't believe any more that it leads, nothing is done for it but what is asked about the locks
-//! themselves: by these it finds out.
+//! An elector leads until its renewals have failed for a while, which is shorter than its lock lasts. If the ring could
+//! not renew the real lock meanwhile, or another holder has it, a replica past the proxies may lead as well. So from
+//! when that may be until the controller can't believe any more that it leads, nothing is done for it but what is asked
+//! about the locks themselves: by these it finds out.
 
 use std::{fmt, time::Duration};
 
@@ -68,7 +68,7 @@ impl Leads {
     /// When it may not by then.
     pub(super) async fn pass(&self, covered: impl Fn() -> bool, patience: Duration) -> Result<Lead, LeadInDoubt> {
         let mut leads = self.0.subscribe();
-        // The clock is asked as well: a time runs out whether or not anybody runs to notice.
+        // The clock is asked as well: a deadline passes even if no task runs to notice it.
         let led = leads.wait_for(|lead| lead.doubt.is_none() && covered());
         match timeout(patience, led).await {
             Ok(Ok(lead)) => Ok(lead.clone()),

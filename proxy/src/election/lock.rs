@@ -43,7 +43,7 @@ pub enum LockRefusal {
         /// What all may take.
         most: usize,
     },
-    /// The ring can't hold it, so whoever elects past the proxies could lead beside the shards.
+    /// The ring can't hold the lock, so a replica that elects past the proxies could lead beside the shards.
     #[error("{name} can't be held for the ring, so the controller does not lead: {why}")]
     NotHeld {
         /// The lock.
@@ -88,8 +88,9 @@ impl LockRefusal {
     }
 }
 
-/// By so much the versions here are apart from those of the API server, so that it refuses a write that was made on one of them
-/// and comes to it: such a write could take the lock from another leader, or free it, when the proxy has begun anew.
+/// By so much the versions here are apart from those of the API server, so that it refuses a write that was made on one
+/// of them and comes to it: such a write could take the lock from another leader, or free it, when the proxy has
+/// started again.
 pub(super) const APART: u64 = 1 << 62;
 
 #[derive(Clone, Debug)]
@@ -145,8 +146,8 @@ impl Lock {
         if self.is_deleted() { self.since } else { self.since - 1 }
     }
 
-    /// What somebody knows of it who has seen this version: of one that was changed since no more than that it was there.
-    /// `None` where nobody can say that any more.
+    /// Returns what a client knows of the lock that has seen this version. Of a lock that was changed since, that is
+    /// only that it existed. `None` where this can't be told any more.
     pub(super) fn seen_in(&self, version: u64) -> Option<Option<Object>> {
         if !self.is_deleted() && version == self.since - 1 {
             // While it is not there nothing changes.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::object::{Kind, Object, RECORD};
 
-/// How long a lock lasts without renewal where nobody says (the default of client-go).
+/// How long a lock lasts without renewal where its record does not say (the default of client-go).
 pub(super) const LASTS: Duration = Duration::from_secs(15);
 const HOLDER: &str = "holderIdentity";
 const SECONDS: &str = "leaseDurationSeconds";

@@ -215,9 +215,9 @@ fn an_election(kind: Kind, media_type: &str) {
     let deleted = server.delete(&name, media_type);
     assert!(deleted.starts_with(&format!("Success lock {group} {plural} real")), "{deleted}");
     assert_eq!(server.raw(&read, JSON, JSON, &Bytes::new()).unwrap(), Err(LockRefusal::NotFound(name.clone())));
-    let (code, anew) = server.ask(&create, media_type, &record("a_3")).unwrap().unwrap();
-    assert_eq!((code, anew.metadata().uid == created.metadata().uid), (201, false));
-    assert!(version(&renewed) < version(&anew), "versions never come again");
+    let (code, recreated) = server.ask(&create, media_type, &record("a_3")).unwrap().unwrap();
+    assert_eq!((code, recreated.metadata().uid == created.metadata().uid), (201, false));
+    assert!(version(&renewed) < version(&recreated), "versions never come again");
 }
 
 #[test]

@@ -23,7 +23,7 @@ use crate::request::Resource;
 const MAX_LOCKS: usize = 64;
 const HOLDER: &[u8] = b"holderIdentity";
 
-/// See the module. Cheap to clone.
+/// Locks of the controller's elections that another replica holds, and the names of the controller. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Waits(Arc<Inner>);
 

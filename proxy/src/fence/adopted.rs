@@ -21,7 +21,7 @@ pub(super) const LASTS: Duration = OUTLIVES.saturating_add(Duration::from_secs(1
 #[derive(Debug, Default)]
 pub(super) struct Adopted {
     until: HashMap<Target, Instant>,
-    /// The same, each once: by its time, or an earlier one if it was adopted again.
+    /// These objects, each once: by its time, or an earlier one if it was adopted again.
     order: VecDeque<(Instant, Target)>,
     all_until: Option<Instant>,
     evicted: u64,

@@ -84,7 +84,7 @@ impl<V> Bounded<V> {
         self.get_since(uid, 0)
     }
 
-    /// The same of one that came after so many.
+    /// Returns the value of this uid, if it came after so many others.
     pub(super) fn get_since(&self, uid: &str, before: u64) -> Option<&V> {
         self.by_uid.get(uid).filter(|it| it.at > before).map(|it| &it.value)
     }

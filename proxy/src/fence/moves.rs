@@ -72,7 +72,7 @@ impl Moves {
         self.by_uid.get(uid).is_some_and(|it| it.began == Some(era.term.number))
     }
 
-    /// Of which version the object was seen drained, if it drains.
+    /// Returns the `resourceVersion` at which the object was seen drained, if it drains.
     pub(super) fn drained(&self, uid: &str) -> Option<&ResourceVersion> {
         self.by_uid.get(uid).map(|it| &it.object.version)
     }
@@ -86,8 +86,8 @@ impl Moves {
         self.last = self.last.max(Some(then));
     }
 
-    /// A request about these has ended. The grace begins anew from when it was last `sent` or carried out; a request that was
-    /// refused before it was sent leaves the grace as it was.
+    /// A request about these has ended. The grace begins again from when it was last `sent` or carried out; a request
+    /// that was refused before it was sent leaves the grace as it was.
     pub(super) fn end_write(&mut self, about: &About, sent: Option<Instant>) {
         sent.into_iter().for_each(|sent| self.sent(sent));
         if self.by_uid.is_empty() {
@@ -131,7 +131,7 @@ impl Moves {
 enum Quiet {
     Now,
     At(Instant),
-    /// A write that somebody waits for.
+    /// The end of a write whose answer a client awaits.
     AfterAnother,
 }
 
@@ -149,7 +149,7 @@ impl Registry {
     fn quiet(&mut self, object: &Drained, now: Instant) -> Quiet {
         self.prune(now);
         let Some(this) = self.moves.by_uid.get(&object.uid) else { return Quiet::Now };
-        // Nobody is at work on it by then: silence has nothing to say beyond what may be carried out.
+        // The controller has ended, so it works on nothing: only writes that may still be carried out count.
         let last = self.moves.last.filter(|_| self.moves.ended).map_or(this.last, |last| this.last.min(last));
         let rested = last + this.grace;
         let at = match self.writes.traffic(object) {

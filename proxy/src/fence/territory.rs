@@ -28,7 +28,7 @@ impl PartialEq for Era {
     }
 }
 
-/// See the module.
+/// Objects that are known to be this shard's, in one era.
 #[derive(Debug, Default)]
 pub(super) struct Territory {
     era: Option<Era>,
@@ -54,7 +54,7 @@ impl Territory {
         self.known.forget(uid);
     }
 
-    /// The same of whatever has this name, whenever that was learned.
+    /// Forgets the object that has this name, whenever that was learned.
     pub(super) fn forget_name(&mut self, target: &Target) {
         if let Some(uid) = self.known.release_name(target) {
             self.known.forget(&uid);
@@ -65,7 +65,7 @@ impl Territory {
         self.holds(era).then(|| self.known.by_name(target))?
     }
 
-    /// Who controls a known object, if anybody does.
+    /// Returns the owner that controls a known object, if it has one.
     pub(super) fn owner(&self, era: &Era, uid: &str) -> Option<Option<&Uid>> {
         self.holds(era).then(|| self.known.get(uid))?.map(Option::as_ref)
     }

@@ -131,7 +131,7 @@ async fn the_grace_begins_where_a_write_that_nobody_waits_for_could_be_carried_o
         }
         let guard = drain(&fence, "a");
         advance(OUTLIVES + GRACE / 2).await;
-        // Whoever looks meanwhile changes nothing.
+        // A look meanwhile changes nothing.
         assert_eq!(fence.numbers().writes, 0);
         assert!(!guard.close());
         advance(GRACE / 2).await;
@@ -211,7 +211,7 @@ fn of_too_many_moved_objects_the_oldest_are_forgotten_and_counted() {
     let fence = Fence::new(false);
     for number in 0..5_000 {
         fence.0.lock().remember(object(&number.to_string()));
-        // Remembered anew, which makes it the youngest.
+        // Remembered again, which makes it the youngest.
         fence.0.lock().remember(object("a"));
     }
     assert!(fence.has_moved("uid-a") && fence.has_moved("uid-4999"));
@@ -237,13 +237,13 @@ async fn as_many_acknowledged_moves_are_remembered_as_is_said() {
 #[tokio::test(start_paused = true)]
 async fn what_is_nobodys_may_be_what_was_forgotten() {
     let fence = Fence::new(false);
-    let let_go = |name: &str| drop(drain(&fence, name));
-    let_go("long ago");
+    let release = |name: &str| drop(drain(&fence, name));
+    release("long ago");
     advance(OUTLIVES).await;
-    (0..4_095).for_each(|number| let_go(&number.to_string()));
-    let_go("in its place");
+    (0..4_095).for_each(|number| release(&number.to_string()));
+    release("in its place");
     assert!(!fence.has_forgotten(), "it has an owner again");
-    let_go("one more");
+    release("one more");
     assert!(fence.has_forgotten());
     advance(OUTLIVES).await;
     assert!(!fence.has_forgotten());
@@ -260,7 +260,7 @@ async fn what_was_let_go_is_not_the_shards_while_its_drain_goes_on_even_if_that_
     assert!(!fence.has_moved("uid-a"));
     assert!(!fence.lets_go_of(&era, "uid-a") && !fence.was_ours(&era, &things(), "uid-a"));
     assert_eq!(fence.standing(&era, &names(&object("a"))), Standing::Unknown);
-    // Nor when its drain begins anew, as all do where the ring's resources change.
+    // Nor when its drain begins again, as all do where the ring's resources change.
     let guard = drain_during(era.term.number, &fence, "b");
     drop(guard);
     let _guard = drain_during(era.term.number, &fence, "b");

@@ -1,4 +1,4 @@
-//! The requests under way that may change something, and those that may still be carried out though nobody waits.
+//! Writes under way, and writes that may still be carried out though no client awaits the answer.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -17,8 +17,9 @@ use crate::views::Drained;
 
 /// How long a write outlives its request.
 pub(super) const OUTLIVES: Duration = ringside_ring::REQUEST_LIFETIME;
-/// The same for a deletion of many. Its handler has no deadline but that of the API server's requests (`--request-timeout`, 60 s by
-/// default), and it deletes by name what it listed at its beginning, whatever the labels say by then.
+/// How long a deletion of many outlives its request. Its handler has no deadline but that of the API server's requests
+/// (`--request-timeout`, 60 s by default), and it deletes by name what it listed at its beginning, whatever the labels
+/// say by then.
 pub(super) const DELETION_OUTLIVES: Duration = Duration::from_secs(65);
 /// How many of those are told apart. Each is a cancelled write of the last half minute; beyond that all objects wait
 /// for the one that is forgotten.
@@ -76,11 +77,11 @@ impl About {
 struct Write {
     about: About,
     since: Instant,
-    /// Until when it may still be carried out, if nobody waits for it.
+    /// Until when it may still be carried out, if no client awaits its answer.
     lingers: Option<Instant>,
 }
 
-/// See the module.
+/// Requests under way that may change something, and cancelled ones that linger.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
     next_id: u64,
@@ -95,9 +96,9 @@ pub(super) struct Writes {
 /// Whether anything is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Traffic {
-    /// Somebody waits for an answer.
+    /// A client awaits an answer.
     Open,
-    /// Nobody does, but something may be carried out until then.
+    /// No client does, but something may be carried out until then.
     Until(Instant),
     /// Nothing.
     None,
@@ -124,7 +125,7 @@ impl Writes {
         self.by_id.remove(&id).map(|write| write.about)
     }
 
-    /// Nobody waits for it any more, and nobody knows what the API server does.
+    /// Marks a write whose answer no client awaits any more: the API server may still carry it out.
     fn linger(&mut self, id: u64, now: Instant) -> Option<About> {
         let write = self.by_id.get_mut(&id)?;
         let until = now + write.about.outlives();
@@ -148,7 +149,7 @@ impl Writes {
         self.end(id).map(|about| (until, about))
     }
 
-    /// The same for writes about anything.
+    /// Returns until when writes about unknown objects could be carried out, once that is over.
     pub(super) fn pop_unknown_ended(&mut self, now: Instant) -> Option<Instant> {
         self.unknown_until.take_if(|until| *until <= now)
     }
@@ -217,7 +218,7 @@ impl Ticket {
     /// It also concerns the objects of these uids: what it writes, and who controls that.
     ///
     /// # Errors
-    /// Returns the one of them that was let go already.
+    /// Returns the one of them that was released already.
     pub fn also_about(&self, uids: &[Uid]) -> Result<(), Arc<Drained>> {
         let mut registry = self.fence.0.lock();
         if let Some(moved) = uids.iter().find_map(|uid| registry.moved.get(uid)) {
@@ -245,7 +246,8 @@ impl Ticket {
         self.at_large.store(false, Ordering::Relaxed);
     }
 
-    /// The API server has refused its credentials: it shows nobody at work, and leaves the grace as it was.
+    /// Notes that the API server refused its credentials. It does not show the controller at work, and leaves the grace
+    /// as it was.
     pub fn refused(&self) {
         self.answered();
         self.sent.store(false, Ordering::Relaxed);

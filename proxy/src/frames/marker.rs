@@ -12,7 +12,8 @@ use super::MAX_KEPT;
 /// How an API server begins a `DELETED`: it writes the type first.
 const DELETED: &[u8] = br#"{"type":"DELETED""#;
 
-/// See the module. Changes no byte of another event, and holds nothing of it back but its type.
+/// Adds a deletionTimestamp to each `DELETED` event of a watch in JSON. Changes no byte of another event, and holds
+/// nothing of it back but its type.
 #[derive(Debug, Default)]
 pub struct Marker {
     /// Of an event that is a `DELETED`, or may be one.

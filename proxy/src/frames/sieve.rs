@@ -59,7 +59,7 @@ impl Sieve {
         Self { fate: if frames.at_border() { Fate::Open } else { Fate::Passes }, ..Self::new(lets) }
     }
 
-    /// The same for another stream, from its beginning.
+    /// Returns a sieve with the same settings for another stream, from its beginning.
     #[must_use]
     pub fn anew(&self) -> Self {
         Self::new(self.lets)

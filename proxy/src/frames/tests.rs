@@ -63,7 +63,7 @@ proptest! {
         bit in 0..8_u32,
     ) {
         let mut bytes: Vec<u8> = events.iter().flat_map(|event| event.bytes(format)).collect();
-        // Of a digit nobody can tell that it was another one.
+        // A changed digit can't be detected.
         let changeable: Vec<_> = (0..bytes.len()).filter(|at| !bytes[*at].is_ascii_digit()).collect();
         if changeable.is_empty() {
             return Ok(());
@@ -130,7 +130,7 @@ proptest! {
         let (shown, rest) = sieved_by(sieve, frames, after, &pieces);
         seen.extend(rest);
         prop_assert_eq!([before, &shown].concat(), wanted);
-        prop_assert_eq!(seen, told, "of what is withheld nobody is told, but that it can't go on");
+        prop_assert_eq!(seen, told, "no reader is told of withheld events, only that the stream can't go on");
     }
 
     #[test]

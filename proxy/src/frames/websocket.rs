@@ -105,7 +105,7 @@ impl Messages {
         Ok(())
     }
 
-    /// The same for another connection.
+    /// Returns a decoder of the same encoding for another connection.
     pub(super) fn anew(&self) -> Self {
         Self::new(self.event.encoding())
     }

@@ -1,4 +1,4 @@
-//! The acknowledgement: the write that says "nobody owns this object now".
+//! The acknowledgement: the write that says "this object has no owner now".
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One drained object: wait until nobody can be working on it, then acknowledge.
+//! One drained object: wait until the controller can't be working on it, then acknowledge.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ impl Handover {
     }
 }
 
-/// Lets go of one object. Polled for as long as our own watch shows it with this drain.
+/// Releases one object. Polled for as long as our own watch shows it with this drain.
 ///
 /// What others write (a kubelet, another controller) holds nothing: the fence knows what the controller sends.
 pub(super) async fn let_go(handover: Handover, object: Arc<Drained>, fence: Guard, acknowledge: impl Acknowledge) {
@@ -41,7 +41,7 @@ pub(super) async fn let_go(handover: Handover, object: Arc<Drained>, fence: Guar
         fence.quiet().await;
         under_way.phase(Phase::Acknowledgement);
         loop {
-            // Closed never.
+            // The semaphore is never closed.
             let seat = handover.seats.acquire().await;
             // First, so that no page of an old list is asked for after the look at the views.
             handover.views.gone(&object);
@@ -50,7 +50,7 @@ pub(super) async fn let_go(handover: Handover, object: Arc<Drained>, fence: Guar
             if handover.views.behind(&object) > 0 || !fence.close() {
                 break;
             }
-            // Closed from here on, whatever comes of the attempt: nobody knows whether one without answer was carried out.
+            // The fence is closed from here on, however the attempt ends. One without answer may have been carried out.
             let Attempt::Again(error) = acknowledge.attempt(&object).await else { return };
             drop(seat);
             tracing::warn!(%resource, namespace, name, uid, error, retry_in = ?pause, "can't acknowledge a drain");

@@ -57,9 +57,9 @@ impl Phase {
 /// Why drains take too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// Their shard can't let go yet.
+    /// Their shard can't release them yet.
     Held,
-    /// It has, and the API server does not take its word: nobody works on them.
+    /// It has, but the API server refuses the acknowledgement: no shard works on them.
     Refused,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct UnderWay {
 }
 
 impl Drains {
-    /// None.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self::default()
     }

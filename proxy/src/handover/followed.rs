@@ -1,6 +1,6 @@
 //! Whether the drained objects of every main resource are followed: a readiness check.
 //!
-//! Without its watch a shard lets go of nothing, and every move away from it hangs.
+//! Without its watch a shard releases nothing, and every move away from it hangs.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -30,17 +30,18 @@ impl Followed {
         self.tell(&missing);
     }
 
-    /// Nothing of it is missed: its watch goes on, or nobody serves it, and work on the ring's other resources need not wait.
+    /// Nothing of it is missed: its watch goes on, or the API server does not serve it, and work on the ring's other
+    /// resources need not wait.
     pub(super) fn nothing_missed(&self, resource: &GroupResource) {
         self.set(resource, |state| *state = None);
     }
 
-    /// It can't be followed until somebody mends that.
+    /// Notes that the resource can't be followed until a user fixes that.
     pub(super) fn broken(&self, resource: &GroupResource, reason: &str) {
         self.set(resource, |state| *state = Some(reason.to_owned()));
     }
 
-    /// Something went wrong that goes by: a watch that was there will be again.
+    /// Notes a temporary error: a watch that was open will be opened again.
     pub(super) fn disturbed(&self, resource: &GroupResource, reason: &str) {
         self.set(resource, |state| *state = state.is_some().then(|| reason.to_owned()));
     }

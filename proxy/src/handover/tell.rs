@@ -48,7 +48,7 @@ impl Teller {
                         reason,
                         "may not write Events on the ring: allow create and patch of events.events.k8s.io in namespace default"
                     ),
-                    // It goes by.
+                    // The error is temporary.
                     None | Some(401 | 408 | 429 | 500..) => {
                         return tracing::warn!(reason, "can't write an Event on the ring yet");
                     }

@@ -305,7 +305,7 @@ async fn a_new_list_forgets_what_it_does_not_name() {
 /// As the sharder does behind the API server's fence, when a list in pages holds a drain for too long.
 #[tokio::test(start_paused = true)]
 async fn what_is_taken_without_an_acknowledgement_no_later_page_shows() {
-    for listed_anew in [false, true] {
+    for listed_again in [false, true] {
         let mut scene = Scene::new();
         let page = |views: &Views| views.open(fixtures::scope(things(), None), Kind::Page(at(9)));
         let first = page(&scene.views).unwrap();
@@ -314,12 +314,12 @@ async fn what_is_taken_without_an_acknowledgement_no_later_page_shows() {
         assert_eq!(scene.acknowledged(), [], "held by the page");
         drop(page(&scene.views).unwrap());
         let taken = scene.object("a", 11, "m1");
-        let events = match listed_anew {
+        let events = match listed_again {
             true => vec![watcher::Event::Init, watcher::Event::InitDone],
             false => vec![watcher::Event::Delete(taken)],
         };
         events.into_iter().for_each(|event| scene.work.take(event));
-        assert!(page(&scene.views).is_err(), "listed anew: {listed_anew}");
+        assert!(page(&scene.views).is_err(), "listed again: {listed_again}");
         drop(first);
     }
 }
@@ -354,7 +354,7 @@ async fn an_acknowledgement_that_is_refused_for_good_is_counted_and_told_and_lea
     };
     assert!(line.contains("ns/a") && line.contains("spec.size: Invalid value"), "{line}");
     assert!(scene.drains.report(Instant::now()).is_empty(), "of each once");
-    assert!(fence.has_moved("uid-a"), "the controller has seen it go, and nobody works on it");
+    assert!(fence.has_moved("uid-a"), "the controller has seen it go, and no shard works on it");
 
     // One that is told as held already is told once more, with what the API server says.
     let list = list(&scene.views);

@@ -1,7 +1,7 @@
 //! Hides labels in a stream, in place: what passes is as long as what came.
 //!
-//! A chunk that nobody else has is changed without a copy. Of one that ends within what may be an entry the end is held back.
-//! What is not understood passes as it is.
+//! A chunk without another owner is changed without a copy. Of one that ends within what may be an entry the end is
+//! held back. What is not understood passes as it is.
 
 use std::ops::Range;
 

@@ -29,7 +29,7 @@ pub struct Term {
     pub number: u64,
     /// When it began.
     pub began: Instant,
-    /// Asks the clock, because a validity runs out whether or not anybody runs to notice.
+    /// Asks the clock, because a validity runs out even if no task runs to notice it.
     held: Arc<dyn Fn() -> bool + Send + Sync>,
     over: CancellationToken,
 }

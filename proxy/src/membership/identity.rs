@@ -96,7 +96,7 @@ impl Token {
 /// it must be the same after a restart.
 ///
 /// # Errors
-/// When they contradict each other, or name nobody who can be a shard.
+/// When they contradict each other, or name nothing that can be a shard.
 pub fn decide(
     token: Token,
     flag: Option<&ShardName>,

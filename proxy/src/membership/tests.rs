@@ -52,7 +52,7 @@ impl Scene {
     }
 }
 
-/// Nobody says that the Lease is lost: the keeper hangs, and so does its news.
+/// No task says that the Lease is lost: the keeper hangs, and so does its news.
 #[tokio::test(start_paused = true)]
 async fn a_validity_that_runs_out_cuts_what_passed_and_readiness() {
     let scene = Scene::new();
@@ -73,7 +73,7 @@ async fn a_validity_that_runs_out_cuts_what_passed_and_readiness() {
         scene.shard.gate.pass(Duration::from_secs(1)).await.unwrap();
     };
     tokio::select! {
-        () = minding => unreachable!("nobody asked for the end"),
+        () = minding => unreachable!("the test did not ask for the end"),
         () = story => {}
     }
 }

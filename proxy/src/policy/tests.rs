@@ -55,7 +55,7 @@ fn counts_in_the_status_change_nothing_and_a_ring_that_was_unknown_is_learned_an
     follower.take(Ok(watcher::Event::Apply(counted)));
     assert!(
         Arc::ptr_eq(&first, &known()),
-        "what the fence knows of objects is forgotten with the policy that it goes by"
+        "what the fence knows of objects is forgotten with the policy that it enforces"
     );
     let mut again = ring("things");
     again.metadata.uid = Some("another".to_owned());

@@ -7,7 +7,7 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use ringside_ring::ResourceVersion;
 use serde::Deserialize;
 
-/// Like the API server's, of which the start key is nobody's business here.
+/// The API server's continue token, without its start key, which the proxy does not need.
 #[derive(Deserialize)]
 struct Token {
     v: String,

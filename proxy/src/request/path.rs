@@ -90,7 +90,7 @@ fn target(parts: &[&str]) -> Option<Target> {
     };
     let (verb, rest) = match rest {
         ["watch", rest @ ..] if !rest.is_empty() => (Some(Verb::Watch), rest),
-        // Served by nobody since Kubernetes 1.10, but still no resource.
+        // No API server serves it since Kubernetes 1.10, but it is still no resource.
         ["proxy", rest @ ..] if !rest.is_empty() => (Some(Verb::Unknown), rest),
         rest => (None, rest),
     };

@@ -1,8 +1,9 @@
 //! The query of a request, read as the API server reads it.
 //!
 //! Go's `URL.Query()` drops pairs that it can't decode, and the API server takes the first of several values. Other
-//! servers decide differently, so what is narrowed is written anew: without the pairs that count for nothing, and
-//! with one value where there can be only one. Then nobody on the way can read another selector than the proxy did.
+//! servers decide differently, so the proxy writes a narrowed query again: without the pairs that count for nothing,
+//! and with one value where there can be only one. Then no server on the way can read another selector than the proxy
+//! did.
 
 use std::fmt;
 

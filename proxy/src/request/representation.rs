@@ -7,7 +7,7 @@ pub(crate) fn essence(entry: &str) -> String {
     entry.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// Whether a media type may mean CBOR to somebody: API servers take `application / cbor` and `application/cbor/` for it.
+/// Whether an API server may take a media type for CBOR: some take `application / cbor` and `application/cbor/` for it.
 fn is_cbor(entry: &[u8]) -> bool {
     essence(&String::from_utf8_lossy(entry)).contains("cbor")
 }

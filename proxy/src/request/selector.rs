@@ -2,7 +2,7 @@
 //!
 //! What the API server would refuse is refused, and every key and value is checked as strictly as it does it. What is
 //! joined with ours and sent on is the parsed selector, printed: of the client's text nothing can be left that
-//! somebody reads otherwise (Go's lexer, for one, takes a NUL for the end of the text).
+//! a server reads differently (Go's lexer, for one, takes a NUL for the end of the text).
 
 use std::{collections::BTreeMap, fmt};
 

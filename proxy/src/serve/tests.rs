@@ -215,7 +215,7 @@ async fn a_connection_is_small() {
     assert!(size <= 3 << 10, "{size} bytes");
 }
 
-/// Nobody asks its body for more, so its end can't be told.
+/// No task asks the body for more, so its end can't be told.
 #[tokio::test]
 async fn a_stream_that_is_not_read_can_be_closed() {
     for http2 in [false, true] {

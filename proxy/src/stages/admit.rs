@@ -87,12 +87,12 @@ impl Admitted {
         }
     }
 
-    /// Whether it has.
+    /// Whether the admission has ended.
     pub fn is_over(&self) -> bool {
         self.over().now_or_never().is_some()
     }
 
-    /// Why it has.
+    /// The refusal to return once the admission has ended.
     fn why(&self) -> Refusal {
         if self.term.is_on() { LeadInDoubt.into() } else { Refusal::NotAShard }
     }
@@ -104,14 +104,14 @@ impl Admitted {
         async move {
             let changed = changes.wait_for(|now| now.narrows(&resource) != before).await.is_ok();
             if !changed {
-                // Nobody follows the ring any more: the proxy is ending.
+                // The task that follows the ring has ended: the proxy is ending.
                 std::future::pending::<()>().await;
             }
         }
     }
 }
 
-/// See the module.
+/// Lets requests for resources through while this is a shard that knows its ring.
 #[derive(Clone, Debug)]
 pub struct Admit<S, U> {
     next: S,

@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// See the module.
+/// Outermost stage: takes requests in, answers refusals as `Status` objects, and counts.
 #[derive(Clone, Debug)]
 pub struct Answer<S> {
     next: S,

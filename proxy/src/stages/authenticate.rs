@@ -29,7 +29,7 @@ use crate::{
 };
 use accounts::{Account, NoAccount};
 
-/// See the module.
+/// Refuses requests without the local token or another account's, and takes the local token off.
 #[derive(Clone)]
 pub struct Authenticate<S> {
     next: S,

@@ -46,7 +46,7 @@ const LIST_BROKE_OFF: &str = "ringside-proxy: the list that this watch began wit
 
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// See the module.
+/// Begins a watch by a list, where the API server has no streaming lists.
 #[derive(Clone)]
 pub struct Begin<S> {
     next: S,

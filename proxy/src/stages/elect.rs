@@ -40,7 +40,7 @@ use crate::{
 };
 use waits::Look;
 
-/// See the module.
+/// Answers requests for the locks of the controller's elections itself.
 #[derive(Clone, Debug)]
 pub struct Elect<S> {
     next: S,
@@ -106,7 +106,7 @@ impl<S: Next> Elect<S> {
             return self.next.call(AdmittedRequest { request, context }).await;
         }
         if is_compressed(request.headers()) {
-            // An election in it would be found by nobody here.
+            // The proxy could find no election in a compressed body.
             return Err(Refusal::CompressedBody);
         }
         let (parts, body) = request.into_parts();
@@ -156,8 +156,8 @@ impl<S: Next> Elect<S> {
     }
 }
 
-/// Answers a write that would free a lock which the ring holds: the controller led by it before the proxy began anew, and it is
-/// not only this controller's.
+/// Answers a write that would free a lock which the ring holds. The controller led by it before the proxy started
+/// again, and the lock is not only this controller's.
 async fn of_the_ring(
     (locks, hold): (&Locks, &Hold),
     asked: &Asked,
@@ -166,7 +166,8 @@ async fn of_the_ring(
 ) -> Result<Option<Response<Body>>, Refusal> {
     let Some(name) = asked.name() else { return Ok(None) };
     if !learn((locks, hold), name).await? && locks.is_believed(name) {
-        // It is another's, or nobody's by now. What the controller led by was the ring's: it has nothing of its own to free.
+        // It has another holder by now, or none. The controller led by the ring's lock: it has nothing of its own to
+        // free.
         return Err(LockRefusal::Conflict(name.clone()).into());
     }
     let answer = locks.answer(asked, parts, body);
@@ -205,7 +206,7 @@ async fn look<S: Next>(
         }
         free?;
     }
-    // The real one: somebody else's, or nobody's.
+    // The real lock: it has another holder, or none.
     locks.refused(name);
     Ok(Response::from_parts(head, body))
 }

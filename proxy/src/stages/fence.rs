@@ -67,7 +67,7 @@ pub struct State {
     pub hides_labels: bool,
 }
 
-/// See the module.
+/// Keeps the controller from other shards' objects in reads by name and in writes.
 #[derive(Clone)]
 pub struct Fence<S> {
     next: S,
@@ -132,7 +132,7 @@ fn target(resource: &Resource) -> Target {
     Target { resource: kind.clone(), namespace: namespace.clone(), name: name.clone() }
 }
 
-/// Whether the API server is asked to act as somebody else, whom its own fence does not know as a shard.
+/// Whether the API server is asked to impersonate another user, whom its own fence does not know as a shard.
 fn impersonates(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
 }

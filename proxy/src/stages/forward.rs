@@ -16,7 +16,7 @@ use crate::{
     upstream::headers::strip_hop_by_hop,
 };
 
-/// See the module.
+/// Sends the request to the API server; the innermost stage.
 #[derive(Clone, Debug)]
 pub struct Forward<U> {
     upstream: U,

@@ -35,7 +35,7 @@ const DECIDES: [&str; 4] = ["watch", "resourceVersion", "sendInitialEvents", BOO
 /// The parameter by which a client asks for bookmarks.
 const BOOKMARKS: &str = "allowWatchBookmarks";
 
-/// See the module.
+/// Joins the shard's selector with the client's, and tells the tap about the view.
 ///
 /// # Errors
 /// When it can't be narrowed without doubt.
@@ -95,8 +95,8 @@ fn scope(resource: Resource, query: &Query, labels: Selector) -> Scope {
     Scope { resource: kind, version, namespace, labels, fields }
 }
 
-/// How the view begins; `None` for a page of which the state is not known, or is not that of the pages before: it may show a
-/// new state beside an old one, from before an object was let go, and no event will ever take that back.
+/// How the view begins; `None` for a page of which the state is not known, or is not that of the pages before: it may
+/// show a new state beside an old one, from before an object was released, and no event will ever take that back.
 fn kind(verb: Verb, query: &Query) -> Option<Kind> {
     if verb == Verb::Watch {
         let replaces = query.flag("sendInitialEvents");

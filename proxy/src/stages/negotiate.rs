@@ -16,7 +16,7 @@ use crate::{
     status::Refusal,
 };
 
-/// See the module.
+/// Removes CBOR from `Accept`, and refuses bodies in CBOR.
 ///
 /// # Errors
 /// When its body is in CBOR.

@@ -1,9 +1,9 @@
 //! Shows the controller kopf's peering objects without the other shards of its ring, and keeps what it says of itself on them
 //! here.
 //!
-//! Only in JSON, as kopf asks for them, and only what kopf asks: reads, watches, and merge patches of nothing but the `status`.
-//! All else passes: whoever asks for a table of them sees the real ones. What can't be read is not changed, and then the
-//! controller sees a peer too many and pauses.
+//! Only in JSON, as kopf asks for them, and only what kopf asks: reads, watches, and merge patches of nothing but the
+//! `status`. All else passes: a client that asks for a table of them sees the real ones. What can't be read is not
+//! changed, and then the controller sees a peer too many and pauses.
 
 use std::{collections::HashMap, io, sync::Arc};
 
@@ -34,7 +34,7 @@ use crate::{
     status::Refusal,
 };
 
-/// See the module.
+/// Hides the ring's other shards in kopf's peering objects, and keeps the controller's own status.
 #[derive(Clone, Debug)]
 pub struct Peers<S> {
     next: S,

@@ -28,7 +28,7 @@ const MATCH: &str = "resourceVersionMatch";
 const INITIAL: &str = "sendInitialEvents";
 const AT_LEAST: &str = "NotOlderThan";
 
-/// See the module.
+/// Makes reads of the ring's resources show no state from before a move.
 ///
 /// # Errors
 /// When it reads an exact state that is too old.

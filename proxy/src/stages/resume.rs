@@ -3,11 +3,12 @@
 //!
 //! What such a client knows is of another set of objects, and no event will ever correct it: of an object that
 //! never matched the shard's selector there is no `DELETED`. The tap ends what is open at the change. This finds
-//! who was between two watches, between list and watch or between two pages of a list, and who connects anew
-//! because the proxy was restarted, for it can't know what the ring was before: by the resourceVersion of the
-//! collection, read after the change and before the first list or watch that is decided on it. A watch from below
-//! that is stale ([`RequestContext`](super::context::RequestContext)). One from just there passes: when nothing is written, a new list comes from there too.
-//! Where that version is below what was seen before, etcd was restored, and what was seen counts no more.
+//! who was between two watches, between list and watch or between two pages of a list, and who connects again because
+//! the proxy was restarted, for it can't know what the ring was before: by the resourceVersion of the collection, read
+//! after the change and before the first list or watch that is decided on it. A watch from below that is stale
+//! ([`RequestContext`](super::context::RequestContext)). One from just there passes: when nothing is written, a new
+//! list comes from there too. Where that version is below what was seen before, etcd was restored, and what was seen
+//! counts no more.
 
 use http::{Request, Response, StatusCode, Uri};
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};

@@ -60,7 +60,7 @@ use crate::{
 /// What a client is told whose watch ends because the ring changed.
 const LIST_AGAIN: &str = "ringside-proxy: the resources of the ring changed: list again";
 
-/// See the module.
+/// Notes how far each watch has come, and ends watches when the ring's resources change.
 #[derive(Clone)]
 pub struct Tap<S> {
     next: S,
@@ -188,7 +188,7 @@ impl<S: Next> Tap<S> {
 
 /// The view of the ring that an answer gives.
 enum Viewed {
-    /// None: its resource is not narrowed.
+    /// No view of the ring: its resource is not narrowed.
     Foreign,
     /// One that must not be shown.
     Expired,
@@ -240,7 +240,7 @@ struct Tapping {
 pub(super) enum End {
     /// What the client knows is of another set of objects.
     RingChanged,
-    /// Nobody can say whether it has shown an object that is to be let go.
+    /// It can't be told whether the watch has shown an object that is to be released.
     Unplaced,
     /// Its client can open another, after a time in which it was told what leaves, or nothing.
     Regained,

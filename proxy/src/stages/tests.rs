@@ -312,7 +312,7 @@ async fn a_request_that_the_api_server_does_not_answer_is_a_status() {
     assert_eq!(response.status(), StatusCode::BAD_GATEWAY);
     assert!(
         !response.headers().contains_key(header::RETRY_AFTER),
-        "it may have been done: nobody should repeat it blindly"
+        "it may have been done: no client should repeat it blindly"
     );
 }
 

@@ -1,9 +1,9 @@
 //! Joins the two connections of an upgraded request: exec, attach, port-forward, a watch by WebSocket.
 //!
-//! Changes no byte of what passes, but for what [`Watched`] takes out of a watch and [`Filter`] hides in it, and pings of the
-//! proxy's own between the client's frames (`heartbeat`). Ends the connection when the Lease is lost or the proxy ends by force, and a watch only when
-//! [`Watched`] says so, or when its pings are not answered, and each a while after one of its sides has ended. In sessions of
-//! exec, attach and port-forward nobody asks but the client.
+//! Changes no byte of what passes, but for what [`Watched`] takes out of a watch and [`Filter`] hides in it, and pings
+//! of the proxy's own between the client's frames (`heartbeat`). Ends the connection when the Lease is lost or the
+//! proxy ends by force, and a watch only when [`Watched`] says so, or when its pings are not answered, and each a while
+//! after one of its sides has ended. In sessions of exec, attach and port-forward only the client sends pings.
 
 use std::{
     io,

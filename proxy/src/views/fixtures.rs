@@ -34,7 +34,7 @@ pub(crate) fn drained(resource: GroupResource, namespace: Option<&str>, version:
     }
 }
 
-/// The same, shared.
+/// A drained object in an [`Arc`].
 pub(crate) fn leaving(resource: GroupResource, namespace: Option<&str>, version: u64) -> Arc<Drained> {
     Arc::new(drained(resource, namespace, version))
 }

@@ -8,9 +8,9 @@
 //! and one that is not back a minute later, or a minute after the Lease is held again, is waited for no more, also after the next
 //! gap.
 //!
-//! Where another proxy was there before (it was killed, say), and the controller has run on, nobody knows which watches it had: it is
-//! taken to have had one on each resource. One that has none has to do without creates under owners for that minute, also one that
-//! began since: that it has a newer token does not prove that.
+//! Where another proxy was there before (it was killed, say), and the controller has run on, it is unknown which
+//! watches it had: it is taken to have had one on each resource. One that has none has to do without creates under
+//! owners for that minute, also one that began since: that it has a newer token does not prove that.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -45,7 +45,7 @@ struct Missing {
 }
 
 impl Interruption {
-    /// Its watch is there again, as far as anybody knows.
+    /// Marks the watch as back, as far as is known.
     pub(super) fn is_over(self) -> Self {
         Self { back: Some(Instant::now()), ..self }
     }
@@ -76,7 +76,7 @@ impl Views {
     pub fn follow_others(&self) {
         let mut registry = self.0.lock();
         if registry.unknown.is_none() {
-            // For how long there was no proxy nobody knows: long enough to be noticed.
+            // It is unknown for how long there was no proxy: long enough to be noticed.
             let since = Instant::now().checked_sub(UNNOTICED).unwrap_or_else(Instant::now);
             registry.unknown = Some(Interruption { since, back: None });
         }
@@ -133,8 +133,8 @@ impl OfResource {
         })
     }
 
-    /// A watch begins in place of one of these, which is forgotten. Of several that were broken off one is back, nobody knows
-    /// which: the others are waited for.
+    /// A watch begins in place of one of these, which is forgotten. Of several that were broken off one is back, and it
+    /// is unknown which: the others are waited for.
     pub(super) fn is_back(&mut self, before: &[u64], forgotten: Option<u64>) -> Option<Interruption> {
         let since = |id: &u64| Some((self.open.get(id)?.interrupted?.since, *id));
         let (since, id) = before.iter().filter_map(since).min()?;
@@ -145,8 +145,8 @@ impl OfResource {
 }
 
 impl Open {
-    /// It ends, or was broken off. What another one before had missed its client has yet to see, if it was not back for long; what
-    /// is waited for no more is broken off anew.
+    /// It ends, or was broken off. What another one before had missed its client has yet to see, if it was not back for
+    /// long; what is waited for no more is broken off again.
     pub(super) fn interrupt(&mut self, is_broken_off: bool) {
         let now = Instant::now();
         let is_missed = |it: &Interruption| it.back.is_some_and(|back| !self.has_taken_in(back, now));

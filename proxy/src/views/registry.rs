@@ -23,7 +23,7 @@ use super::{CacheProbe, Drained, Kind, Scope, interrupted::Interruption, success
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     last_id: u64,
-    /// The controller has ended: nobody continues what ends.
+    /// The controller has ended: no client continues what ends.
     pub(super) over: bool,
     /// That there were views of which nothing is known.
     pub(super) unknown: Option<Interruption>,
@@ -44,7 +44,7 @@ pub(super) struct OfResource {
     pub(super) last_postponed: Option<Instant>,
     /// Ordered by what they wait for, so that progress wakes only those whom it may concern.
     pub(super) waiting: BTreeMap<(ResourceVersion, u64), Waiting>,
-    /// Objects that were drained up to here have been let go.
+    /// Objects that were drained up to here have been released.
     pub(super) gone: Option<ResourceVersion>,
     /// The last objects that were drained.
     pub(super) leaving: VecDeque<Arc<Drained>>,
@@ -206,7 +206,7 @@ impl OfResource {
         for key in candidates {
             let holds = self.waiting.get(&key).is_some_and(|it| self.holding(&it.object).next().is_some());
             if !holds && let Some(waiting) = self.waiting.remove(&key) {
-                // Whoever waited may have given up.
+                // The task that waited may have ended.
                 let _ = waiting.wake.send(());
             }
         }

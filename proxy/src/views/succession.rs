@@ -1,11 +1,11 @@
 //! Which watch goes on in place of which, and what its client missed in between.
 //!
-//! A client that listed between two watches goes on from behind what the one before had seen, and of what moved away there
-//! it is sent no `DELETED`: not each client notices what is gone from a list. What is known to have moved by then it is
-//! told first (`Missed`). But a client can be faster than the proxy's own watch, which says what was drained: so each watch
-//! remembers what it may have skipped, its gap, and is ended for its client to list again when such a drain shows up after
-//! it began. Nothing is let go before the proxy's own watch has shown it, and nothing that a watch missed before its client
-//! was told; so this asks nobody, and is late for nobody.
+//! A client that listed between two watches goes on from behind what the one before had seen, and of what moved away
+//! there it is sent no `DELETED`: not each client notices what is gone from a list. What is known to have moved by then
+//! it is told first (`Missed`). But a client can be faster than the proxy's own watch, which says what was drained: so
+//! each watch remembers what it may have skipped, its gap, and is ended for its client to list again when such a drain
+//! shows up after it began. The shard releases nothing before the proxy's own watch has shown it, and nothing that a
+//! watch missed before its client was told. So this sends no request, and is late for no client.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -65,8 +65,8 @@ struct Legacy {
 }
 
 impl Legacy {
-    /// That of several watches, of which nobody knows which one it was: of the one that had come least far, with all that
-    /// any of them missed.
+    /// Returns the legacy of several watches, where it is unknown which one is meant: of the one that had come least
+    /// far, with all that any of them missed.
     fn of<'a>(watches: impl IntoIterator<Item = &'a Open>) -> Option<Self> {
         let one =
             |open: &Open| Self { position: open.position.clone(), gap: open.gap.clone(), missed: open.missed.clone() };
@@ -190,9 +190,9 @@ impl OfResource {
         (!missed.objects.is_empty()).then_some(missed)
     }
 
-    /// Whether one that ended is where a watch was to go on that did not begin: its client is waited for anew. A client goes
-    /// on from the last event that it had, which is often later than the last one that says how far a watch has come. But
-    /// one that has listed may be another, which has that list and no watch yet.
+    /// Whether one that ended is where a watch was to go on that did not begin: its client is waited for again. A
+    /// client goes on from the last event that it had, which is often later than the last one that says how far a watch
+    /// has come. But one that has listed may be another, which has that list and no watch yet.
     pub(super) fn wait_for_longer(&mut self, postponed: &Open) -> bool {
         let now = Instant::now();
         let has_listed = self.was_listed(&postponed.scope, now);

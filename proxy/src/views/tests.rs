@@ -241,7 +241,7 @@ async fn what_one_watch_skipped_is_remembered_for_those_that_go_on_from_where_it
     drop(watch(&views, things(), Some(20)));
     views.leaves(&object(11));
     let (third, missed) = continued(&views, 20);
-    assert_eq!(uids(&missed), ["uid-11"], "it showed up while nobody watched");
+    assert_eq!(uids(&missed), ["uid-11"], "it showed up while no client watched");
     third.told(&missed);
     views.leaves(&object(12));
     assert!(third.cut().now_or_never().is_some());
@@ -318,7 +318,8 @@ async fn a_watch_that_did_not_begin_holds_what_its_list_has_shown_until_the_next
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_did_not_begin_behind_a_later_event_is_that_of_the_client_that_had_it() {
-    // Not so where another client may have listed what this one goes on from, or nobody knows: too much was listed.
+    // Not so where another client may have listed what this one goes on from, or where that is unknown: too much was
+    // listed.
     let (all, other) = (scope(things(), None), scope(things(), Some("other")));
     for (lists, others) in [(vec![], 0), (vec![other.clone()], 0), (vec![all], 1), (vec![other; MOST_LISTS], 1)] {
         let views = Views::new();
@@ -365,7 +366,7 @@ async fn who_could_not_watch_again_at_once_holds_nothing_once_it_does() {
     let views = Views::new();
     drop(watch(&views, things(), Some(5)));
     views.open(scope(things(), None), Kind::Watch(Some(at(9)))).unwrap().postponed();
-    // The API server has forgotten what was at 9; then the client begins anew, and is cut before it has a state.
+    // The API server has forgotten what was at 9; then the client begins again, and is cut before it has a state.
     drop(watch(&views, things(), Some(9)));
     drop(open(&views, None, Kind::StreamingList));
     let again = watch(&views, things(), Some(20));

@@ -129,7 +129,7 @@ impl Known {
     }
 }
 
-/// Until nobody reaches the server any more.
+/// Streams events until the server is out of reach.
 fn events(events: impl Stream<Item = Bytes> + Send + 'static, away: &watch::Sender<bool>) -> Response {
     let mut away = away.subscribe();
     let gone = async move { away.wait_for(|away| *away).await.is_ok() };

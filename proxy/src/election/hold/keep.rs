@@ -72,7 +72,8 @@ impl Hold {
         }
     }
 
-    /// Renews it, unless somebody did shortly ago, as the last look and this one show. Whether this one counts for the next.
+    /// Renews the lock, unless a shard did a short time ago, as the last look and this one show. Returns whether this
+    /// look counts for the next.
     pub(super) async fn look(
         &self,
         name: &LockName,

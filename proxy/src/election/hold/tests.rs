@@ -123,7 +123,7 @@ impl Server {
         self.asked().iter().filter(|asked| !asked.starts_with("GET")).count()
     }
 
-    /// The lock is this holder's, as of a write of somebody past the proxies.
+    /// Gives the lock to this holder, as a replica past the proxies would.
     pub(crate) fn is_held_by(&self, name: &LockName, holder: &str) {
         drop(self.hold_by(name, holder));
     }
@@ -358,7 +358,7 @@ async fn a_lock_that_somebody_takes_all_the_same_is_shown_to_the_controller() {
         assert!(!locks.knows(&name));
         assert_eq!(server.record(&name)["holderIdentity"], "old");
         assert!(!may_act(&shard[0]).await, "it was told to lead and can't know yet that it does not");
-        // Nobody leads here by it any more, so nobody asks.
+        // No controller leads here by the lock any more, so no shard asks for it.
         let _ = server.asked();
         pass(&shard, 60.0).await;
         assert!(!may_act(&shard[0]).await, "it has not asked since: it may stand still, and goes on any moment");
@@ -382,7 +382,8 @@ async fn a_lock_that_somebody_deletes_is_made_again() {
     assert!(may_act(&shard[0]).await);
 }
 
-/// Somebody past the proxies may lead 15 s after the last renewal; a controller goes on for up to that after it was told to.
+/// A replica past the proxies may lead 15 s after the last renewal. A controller goes on for up to that long after it
+/// was told to lead.
 #[tokio::test(start_paused = true)]
 async fn a_controller_does_not_act_where_somebody_else_may_lead() {
     for (name, silent) in locks().into_iter().flat_map(|name| [(name.clone(), false), (name, true)]) {
@@ -395,7 +396,7 @@ async fn a_controller_does_not_act_where_somebody_else_may_lead() {
         };
         fails(true);
         pass(&shard, 9.0).await;
-        assert!(renews(&shard[0].0, &shard[0].1, &name).await, "nobody else can lead for 6 s more");
+        assert!(renews(&shard[0].0, &shard[0].1, &name).await, "no other holder can lead for 6 s more");
         pass(&shard, 2.0).await;
         assert!(may_act(&shard[0]).await);
         assert!(!renews(&shard[0].0, &shard[0].1, &name).await, "it is to stop in time");
@@ -413,7 +414,7 @@ async fn a_controller_does_not_act_where_somebody_else_may_lead() {
     }
 }
 
-/// The clock tells, whoever ran meanwhile.
+/// The clock tells that the time is over, even if no task ran meanwhile.
 #[tokio::test(start_paused = true)]
 async fn after_a_gap_of_the_shard_lease_a_controller_acts_once_the_lock_is_seen_to_be_the_rings() {
     let (name, server) = (locks()[0].clone(), Server::default());
@@ -422,10 +423,10 @@ async fn after_a_gap_of_the_shard_lease_a_controller_acts_once_the_lock_is_seen_
     tokio::time::sleep(Duration::from_secs(10)).await;
     shard[0].0.told(name.clone(), Some(&election(name.kind, "lock", "me")));
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert!(!may_act(&shard[0]).await, "nobody has renewed it for 13 s");
+    assert!(!may_act(&shard[0]).await, "no shard has renewed it for 13 s");
     pass(&shard, 0.5).await;
     assert!(may_act(&shard[0]).await);
-    // Of a term before, whoever held it.
+    // What was known in a term before counts no more: another holder may have the lock.
     server.is_held_by(&name, "old");
     pass(&shard, 0.1).await;
     assert!(!may_act(&shard[0]).await);
@@ -475,7 +476,7 @@ async fn a_renewal_of_another_shard_counts_from_the_last_look() {
     assert_eq!(server.writes(), 1);
 }
 
-/// Somebody labels it. To whoever elects by it nothing has happened.
+/// A user labels the lock. For a replica that elects by it nothing has happened.
 #[tokio::test(start_paused = true)]
 async fn what_else_is_written_into_a_lock_renews_it_for_nobody() {
     for name in locks() {
@@ -499,7 +500,7 @@ async fn what_else_is_written_into_a_lock_renews_it_for_nobody() {
     }
 }
 
-/// The answer to a renewal comes when somebody else has taken the lock since.
+/// The answer to a renewal comes after another holder has taken the lock.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_comes_late_does_not_bring_a_lock_back() {
     let (name, server) = (locks()[0].clone(), Server::default());
@@ -531,11 +532,11 @@ async fn a_proxy_that_comes_after_another_knows_what_the_controller_was_told() {
     before.wait_until_kept();
     let server = Server::default();
     let shard = [(Arc::new(Locks::kept_in("ns".to_owned(), kept())), Arc::new(server.hold()))];
-    assert!(!may_act(&shard[0]).await, "it may believe to lead, and nobody knows who does");
+    assert!(!may_act(&shard[0]).await, "it may believe to lead, and the leader is unknown");
     pass(&shard, 0.5).await;
     assert_eq!(server.holder(&name), RING);
     assert!(may_act(&shard[0]).await);
-    // Somebody else leads by now.
+    // Another holder leads by now.
     server.is_held_by(&name, "old");
     let shard = [(Arc::new(Locks::kept_in("ns".to_owned(), kept())), Arc::new(server.hold()))];
     shard[0].0.refused(&name);
@@ -570,7 +571,7 @@ async fn after_the_machine_slept_a_lock_is_as_old_as_it_is() {
     assert!(may_act(&shard[0]).await);
     server.is_held_by(&name, "old");
     *clock.slept.lock() = Duration::from_secs(15);
-    assert!(!may_act(&shard[0]).await, "somebody may have it since");
+    assert!(!may_act(&shard[0]).await, "another holder may have it since");
     assert!(!renews(&shard[0].0, &shard[0].1, &name).await);
 }
 

@@ -24,7 +24,7 @@ fn a_lease_that_is_named_is_a_lock_by_its_holder_alone() {
     for asked in [making(Kind::Lease), Asked::Replace(name.clone())] {
         for media_type in [JSON, PROTOBUF] {
             for other in [Server::new(), naming("another")] {
-                assert_eq!(other.ask(&asked, media_type, &held), None, "nobody names it, so it passes");
+                assert_eq!(other.ask(&asked, media_type, &held), None, "no user names it, so it passes");
             }
             let server = naming("lock");
             let (_, made) = server.ask(&asked, media_type, &held).unwrap().unwrap();

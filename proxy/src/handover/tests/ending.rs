@@ -38,7 +38,7 @@ async fn the_grace_counts_from_what_was_sent_last_and_what_is_under_way_is_waite
     scene.pass(2 * MOMENT).await;
     let mut acknowledged = scene.acknowledged();
     acknowledged.sort();
-    assert_eq!(acknowledged, [ack("a", "m1"), ack("c", "m1")], "nobody was at work on it since the end");
+    assert_eq!(acknowledged, [ack("a", "m1"), ack("c", "m1")], "no controller was at work on it since the end");
     drop(writing);
     scene.drained("d", 12, "m1");
     scene.pass(GRACE - MOMENT).await;

@@ -1,6 +1,6 @@
 //! Puts the label into an object in protobuf: by second metadata behind it, of the label alone.
 //!
-//! Decoders merge a message that comes twice, those of Kubernetes included, so nothing that is there is written anew.
+//! Decoders merge a message that comes twice, those of Kubernetes included, so nothing that is there is written again.
 
 use bytes::Bytes;
 use prost::Message;

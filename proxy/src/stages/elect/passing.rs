@@ -1,4 +1,4 @@
-//! Watches of one name that pass, because it is that of no lock, or of one that somebody else holds.
+//! Watches of one name that pass, because it is that of no lock, or of one that another holder has.
 //!
 //! Each event passes as it is, up to one that shows that the ring holds the lock: that holder is never the controller, which
 //! would wait for it for ever. There, and where the lock becomes the controller's, the watch ends with what makes the client

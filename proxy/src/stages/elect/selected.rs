@@ -26,8 +26,8 @@ impl<S: Next> Elect<S> {
         let AdmittedRequest { request, context } = &mut asked;
         let info = &context.info;
         if info.upgrade && is_websocket(request.headers()) {
-            // As from a server that knows no WebSockets: fabric8 goes on without. In what passes through one nobody would see
-            // that the lock is the ring's by now.
+            // As from a server that knows no WebSockets: fabric8 goes on without. In what passes through one the proxy
+            // would not see that the lock is the ring's by now.
             return Ok(Response::new(empty()));
         }
         if !locks.knows(&name) {
@@ -50,7 +50,8 @@ impl<S: Next> Elect<S> {
             };
             return Ok(follow(locks, name, wish, request.headers(), end));
         }
-        // It has to be read here: since v1.37 API servers compress a watch with initial events for whoever accepts that.
+        // It has to be read here: since v1.37 API servers compress a watch with initial events for a client that
+        // accepts that.
         request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let response = next.call(asked).await?;
         Ok(passing(response, locks, name, hold.holder().to_owned()))

@@ -19,8 +19,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::write::heed;
 use crate::{body::Body, fence::Ticket, stages::admit::Admitted, status::Refusal};
 
-/// How many answers are waited for at once. Beyond that drains wait instead: there is no lack of memory, and nobody breaks
-/// off so many.
+/// How many answers are waited for at once. Beyond that drains wait instead: there is no lack of memory, and no client
+/// cancels so many.
 const MAX_AWAITED: usize = 1024;
 
 /// Where they are waited for.

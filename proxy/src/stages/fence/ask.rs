@@ -70,7 +70,7 @@ impl Failed {
         &self.why
     }
 
-    /// Whether it is so until somebody allows it.
+    /// Whether the question fails until a user grants the permission.
     pub(super) fn is_forbidden(&self) -> bool {
         self.forbidden
     }

@@ -93,7 +93,8 @@ impl Judge {
         let uid = metadata.uid.as_deref().unwrap_or_default();
         let version = metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
         match self.whose(metadata) {
-            // What was answered before the drain can come after it: the controller would begin anew with what it has let go.
+            // What was answered before the drain can come after it: the controller would begin again with what its
+            // shard has released.
             Whose::Ours if !self.fence.is_from_before(uid, version.as_ref(), asked) => Ok(()),
             Whose::Nobodys if !self.fence.has_moved(uid) => Ok(()),
             Whose::Ours | Whose::Nobodys | Whose::Draining | Whose::Others(_) => {
@@ -126,7 +127,7 @@ impl Judge {
         let asked = self.fence.asking();
         match self.ask(target).await? {
             Some(metadata) => self.with_owners(Seen { target: target.clone(), metadata, asked }, asks, ticket).await,
-            // Nobody's yet: the API server says so itself, or makes one.
+            // The object does not exist yet: the API server says so itself, or creates it.
             None => Ok(Vec::new()),
         }
     }
@@ -161,7 +162,7 @@ impl Judge {
     /// of the ring, and none where there are several.
     ///
     /// # Errors
-    /// When nobody can say of what kind an owner of a group of the ring is.
+    /// When the kind of an owner in a group of the ring can't be found out.
     pub(super) async fn followed(&self, owners: &[Owner], namespace: Option<&str>) -> Result<Vec<Owner>, Failed> {
         let mut of_ring = Vec::new();
         for owner in owners {
@@ -181,7 +182,7 @@ impl Judge {
     /// Whether an object of this resource belongs where one of these owners is worked on.
     ///
     /// # Errors
-    /// When nobody can say what kind an owner is of.
+    /// When the kind of an owner can't be found out.
     pub(super) async fn follows(&self, child: &Target, owners: &[Owner]) -> Result<bool, Failed> {
         for owner in owners {
             let (above, _) = self.kinds.target(&self.asker, owner, child.namespace.as_deref()).await?;
@@ -230,9 +231,9 @@ impl Judge {
         }
     }
 
-    /// Decides what an owner reference names. Whatever can't be told for sure is refused:
+    /// Decides what an owner reference names. What can't be told for sure is refused:
     ///
-    /// | of a group of the ring | it was let go | else |
+    /// | of a group of the ring | it was released | else |
     /// | --- | --- | --- |
     /// | the object is there | its labels decide: it may be back | its labels decide |
     /// | the object is gone | 409 | passes |
@@ -290,7 +291,8 @@ impl Judge {
                 Whose::Nobodys | Whose::Draining if self.fence.has_moved(&uid) => {
                     return Err(moved(&target, Why::LetGo));
                 }
-                // A reconcile that was silent for longer than the grace does not know that it was let go, and nor does this proxy.
+                // A reconcile that was silent for longer than the grace does not know of the release, and nor does this
+                // proxy.
                 Whose::Nobodys | Whose::Draining
                     if self.fence.has_forgotten() && !self.fence.lets_go_of(&self.era, &uid) =>
                 {
@@ -346,7 +348,7 @@ pub(super) fn uids_of<'a>(owners: impl IntoIterator<Item = &'a Owner>) -> Vec<Ui
 pub(super) enum Why<'a> {
     /// This shard has it.
     Has(&'a str),
-    /// The proxy's shard has let it go.
+    /// The proxy's shard has released it.
     LetGo,
     /// It may have, which is not remembered.
     MayHaveLetGo,

@@ -25,7 +25,7 @@ pub(super) async fn read<S: Next>(next: S, judge: Judge, request: AdmittedReques
         // A Table without objects, an answer to HEAD, an object without end.
         None => match judge.ask(&target).await? {
             Some(metadata) => judge.shown(&target, &metadata, asked)?,
-            // Deleted meanwhile: whose it was nobody can say any more.
+            // Deleted meanwhile: its owner can't be found out any more.
             None => return Err(judge.gone(&target)),
         },
     }

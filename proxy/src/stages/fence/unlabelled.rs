@@ -1,15 +1,15 @@
 //! Children that come without label: the webhook is asked about them once more.
 //!
-//! The webhook labels a child in the write that creates it (DESIGN, "Children"). Where the API server could not ask it in that
-//! moment the write passes all the same, and the child is nobody's: its owner's controller does not see it, would create it
-//! again and be refused, and the sharder, which watches no children, finds it with its next look at all of them. Who created it
-//! can tell by the answer, and who creates it once more can tell, too. So the proxy writes to the child what changes nothing, and
-//! the API server asks the webhook about that.
+//! The webhook labels a child in the write that creates it (DESIGN, "Children"). Where the API server could not ask it
+//! in that moment the write passes all the same, and the child has no shard: its owner's controller does not see it,
+//! would create it again and be refused, and the sharder, which watches no children, finds it with its next look at all
+//! of them. The proxy of a controller that created it can tell by the answer, and so can that of one that creates it
+//! again. So the proxy writes to the child what changes nothing, and the API server asks the webhook about that.
 //!
 //! One that is there before it is created, and has no controller either, was made by hand or restored. It gets this shard's
 //! label, so that the owner's controller sees it, and can adopt it as it would without shards.
 //!
-//! Both are writes like the controller's own: counted, and not sent once the child's owner was let go.
+//! Both are writes like the controller's own: counted, and not sent once the child's owner was released.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -130,7 +130,7 @@ impl Unlabelled {
 
     /// One that is the shard's already is known from here on, and not asked about with each write that is to create it.
     fn care_if_there(&self, target: Target, above: Above, judge: Judge, around: (Admitted, Alone)) {
-        // Whoever creates it will do so again.
+        // The client that creates it will do so again.
         let Ok(place) = self.0.places.clone().try_acquire_owned() else { return };
         let (cared, tasks) = (self.0.clone(), around.1.tasks.clone());
         let care = async move {
@@ -176,7 +176,7 @@ impl Cared {
     /// Tries until it has a label. A try is waited for when the proxy ends, and none is begun then.
     async fn until_labelled(&self, child: Child, judge: &Judge, tasks: &TaskTracker) {
         let Child { target, above, .. } = &child;
-        // Nobody labels what belongs to no family of the ring.
+        // The webhook does not label what belongs to no family of the ring.
         let mut last = match judge.follows(target, &above.owners).await {
             Ok(true) => None,
             Ok(false) => return,
@@ -244,7 +244,8 @@ impl Cared {
         }
     }
 
-    /// Nobody sees it but the sharder. In an outage that is all of them: the log names one of a resource.
+    /// Leaves the child to the sharder: no controller sees it. In an outage that is all children: the log names one of
+    /// a resource.
     fn left(&self, Target { resource, namespace, name }: &Target, judge: &Judge, why: &str) {
         judge.asker.metrics.unlabelled("left");
         tracing::warn!(

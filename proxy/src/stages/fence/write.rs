@@ -173,7 +173,7 @@ async fn allowed(
     let adopts = owners.iter().any(|owner| !uids.iter().any(|uid| **uid == *owner.uid));
     uids.extend(judge.controlled_by(owners, resource.namespace.as_deref(), asks, ticket).await?);
     if *verb == Verb::DeleteCollection && judge.era.policy.is_controlled(&resource.kind) {
-        // Children are labelled for this shard until the sharder moves them, which is after their owner was let go.
+        // Children are labelled for this shard until the sharder moves them, which is after their owner was released.
         let selecting = selecting(query, &judge.era.term.selector)?;
         uids.extend(judge.deleted(&target(resource), selecting, asks, ticket).await?);
     }

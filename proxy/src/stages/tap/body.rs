@@ -11,7 +11,7 @@ use http_body::Frame;
 use super::watched::{GoesOn, HalfAnEvent, Held, Watched};
 use crate::body::{Body, BodyError, BoxError, Polled};
 
-/// See the module.
+/// The body of a watch that the client reads.
 pub(super) struct TappedBody {
     /// Gone where nothing of it is the client's any more.
     body: Option<Body>,

@@ -157,8 +157,8 @@ impl Looks {
         Self { client, query, whole: whole.map(|whole| HeaderValue::from_static(whole.media_type())) }
     }
 
-    /// Tells what has left since then, and returns up to when that is known. Where nobody has the state of then any more that is
-    /// not known, and nothing is told.
+    /// Tells what has left since then, and returns up to when that is known. Where the API server does not have the
+    /// state of then any more, that is unknown, and nothing is told.
     pub(super) async fn since(
         &self,
         then: &ResourceVersion,

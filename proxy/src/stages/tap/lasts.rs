@@ -25,7 +25,7 @@ const AS_LONG_AS_ANY: Duration = Duration::from_secs(1_800);
 /// How long the rest of an event may take. Other shards begin more than a fifth of the Lease later.
 const REST: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// How long a watch lasts, and when its admission ends.
 pub(super) struct Lasts {
     /// As long as this, which then ends all.
     pub(super) admitted: Admitted,
@@ -71,7 +71,8 @@ impl Lasts {
         self.admitted.regained().map(|()| End::Regained).boxed()
     }
 
-    /// The client has half an event; nobody knows of what it has of a stream that can't be understood.
+    /// Waits for the rest of an event that the client has half of. Of a stream that can't be understood, it is unknown
+    /// what the client has.
     pub(super) fn wait_for_rest(&mut self, is_opaque: bool) {
         self.rest = Some(Box::pin(sleep(if is_opaque { Duration::ZERO } else { REST })));
     }

@@ -77,7 +77,7 @@ pub(super) enum Step {
     Ended(Option<Again>),
 }
 
-/// See the module.
+/// A watch that goes on without the Lease, and tells only what leaves the shard.
 pub(in crate::stages) struct Leave {
     asking: Asking,
     /// When it may be asked for again.

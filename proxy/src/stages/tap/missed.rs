@@ -1,10 +1,11 @@
 //! Tells a client what it has missed: objects that moved away between the end of one watch and the beginning of the next.
 //!
 //! A client that lists in between, and does not notice what is gone from its list (kopf), would work on them for ever.
-//! Whoever does notice loses nothing by a `DELETED` of what it does not know. The API server is asked first whether the
-//! object is this shard's again where the watch begins, or another one of its name is: then the list had that, and most clients
-//! know objects by their names (client-go's stores), so they would forget it. A watch of whole objects shows the whole
-//! object, as it was when it left: typed clients can't read another. Of one that is not there any more the metadata is all.
+//! A client that does notice loses nothing by a `DELETED` of what it does not know. The API server is asked first
+//! whether the object is this shard's again where the watch begins, or another one of its name is: then the list had
+//! that, and most clients know objects by their names (client-go's stores), so they would forget it. A watch of whole
+//! objects shows the whole object, as it was when it left: typed clients can't read another. Of one that is not there
+//! any more the metadata is all.
 
 use std::sync::Arc;
 

@@ -36,7 +36,7 @@ use crate::{
     views::{Missed, View},
 };
 
-/// What a client is told whose watch may have shown an object that is to be let go.
+/// What a client is told whose watch may have shown an object that is to be released.
 const LIST_ANEW: &str =
     "ringside-proxy: nothing tells whether this watch has seen what moved to other shards: list again";
 
@@ -59,7 +59,7 @@ pub struct Watched {
     pending: Option<ResourceVersion>,
     /// Whether the API server has said by an event that it can't go on.
     is_refused: bool,
-    /// Whether it went on behind events that nobody has: what it says from there on proves nothing of before.
+    /// Whether it went on behind events that are lost: what it says from there on proves nothing of before.
     is_torn: bool,
     /// Gone once the watch has ended.
     end: Option<BoxFuture<'static, End>>,
@@ -101,7 +101,7 @@ pub(super) enum Held {
     Piece(Bytes),
     /// It was dropped, as the Lease is lost: what left may have been among it.
     Dropped,
-    /// The same, and its client has half an event.
+    /// It was dropped, and its client has half an event.
     Half,
 }
 
@@ -183,7 +183,8 @@ impl Watched {
         self.end = self.end.take().map(|end| select(end, regained).map(|either| either.factor_first().0).boxed());
     }
 
-    /// Whether an end is up to it when what it was admitted by is over: where nothing is understood nobody knows of a border.
+    /// Whether the watch ends by itself when its admission is over. In a stream that can't be understood, borders
+    /// between events are unknown.
     pub fn ends_in_order(&self) -> bool {
         self.lasts.is_some() && !self.frames.is_opaque()
     }
@@ -249,7 +250,7 @@ impl Watched {
                 let form = telling.form;
                 return Poll::Ready(Some(self.tell(&deleted, form)));
             }
-            // It asks anew with its next watch.
+            // The client asks again with its next watch.
             Some(None) => {
                 tracing::warn!(
                     resource = self.resource().map(display),
@@ -349,8 +350,8 @@ impl Watched {
         self.sieve.as_ref().is_some_and(|it| it.withholds()) || self.marker.as_ref().is_some_and(|it| it.withholds())
     }
 
-    /// The API server has answered. What the client missed before is the first that it is told; where nobody knows what that
-    /// is, it has to list again.
+    /// Notes that the API server has answered. What the client missed before is the first that it is told. Where that
+    /// is unknown, it has to list again.
     pub(super) fn begin(&mut self, asks: Option<Asks>, form: Form) {
         let Some(view) = &self.view else { return };
         let (Some(missed), Some(asks)) = (view.begun(), asks) else { return };
@@ -468,8 +469,8 @@ impl Watched {
         }
     }
 
-    /// Whether an end here takes away what the client can't do without: whoever cut a watch of the ring on the way did so as
-    /// if it were whole.
+    /// Whether an end here takes away what the client can't do without. A server on the way that cut a watch of the
+    /// ring did so as if it were whole.
     pub(super) fn is_cut_short(&self) -> bool {
         self.is_of_ring && !self.at_border()
     }

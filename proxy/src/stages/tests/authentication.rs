@@ -177,7 +177,7 @@ async fn another_accounts_token_is_refused_where_an_option_says_so() {
     assert!(stage.call(IncomingRequest::of(ask("GET", "/version"), Budget::default()).unwrap()).await.is_ok());
 }
 
-/// Whether the connection of a request is kept, whoever else comes.
+/// Whether the connection of a request is kept, even if other clients come.
 async fn proves(lab: &Lab, token: &'static str) -> bool {
     let limit = ConnectionLimit::new(1, 1);
     let caller = Arc::new(Caller::new(limit.admit().await));

@@ -188,7 +188,7 @@ async fn a_patch_that_takes_a_free_lease_makes_it_a_lock() {
     assert_eq!(lab.seen.lock().len(), 1);
 }
 
-/// Whoever sends it read the lock as its own a moment ago, and the proxy has found another holder since.
+/// The client that sends it read the lock as its own a moment ago. The proxy has found another holder since.
 #[tokio::test]
 async fn a_renewal_by_patch_takes_no_lock_of_somebody_else() {
     let lab = Lab::new(|_| would_store(StatusCode::OK, record("lock", "1").replace(r#""a""#, r#""old""#)));
@@ -198,7 +198,7 @@ async fn a_renewal_by_patch_takes_no_lock_of_somebody_else() {
     };
     let time = r#""renewTime":"2026-01-01T00:00:01.000000Z""#;
     assert_eq!(renewal(time).await, StatusCode::CONFLICT);
-    assert_eq!(lab.asked(), [format!("PATCH {LEASES}/lock?dryRun=All")], "it renews the lock for nobody either");
+    assert_eq!(lab.asked(), [format!("PATCH {LEASES}/lock?dryRun=All")], "it renews the lock for no holder either");
     assert_eq!(lab.real.holder(&the_lock()), "old");
     // One that says so takes it, in the version in which the API server has judged that.
     assert_eq!(renewal(&format!(r#""holderIdentity":"a",{time}"#)).await, StatusCode::OK);
@@ -257,7 +257,7 @@ async fn what_the_ring_is_not_sure_to_hold_any_more_is_asked_for_before_a_renewa
     assert_eq!(lab.send(write("POST", LEASES, record("lock", ""))).await.status(), StatusCode::CREATED);
     lab.real.is_held_by(&the_lock(), "old");
     let renewal = async || lab.send(write("PUT", &format!("{LEASES}/lock"), record("lock", ""))).await.status();
-    assert_eq!(renewal().await, StatusCode::OK, "nobody else can have it yet");
+    assert_eq!(renewal().await, StatusCode::OK, "no other holder can have it yet");
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(renewal().await, StatusCode::CONFLICT);
     assert_eq!(lab.asked().len(), 1, "a write that was made on what is answered here is not for the API server");
@@ -285,7 +285,7 @@ async fn what_is_read_and_not_the_rings_passes_as_it_came() {
     }
 }
 
-/// The controller led by it before the proxy began anew.
+/// The controller led by it before the proxy started again.
 #[tokio::test]
 async fn what_would_free_a_lock_of_the_ring_that_is_not_known_here_frees_it_for_the_controller_only() {
     let release =
@@ -447,7 +447,7 @@ async fn a_config_map_that_is_no_lock_costs_no_request_more() {
     assert_eq!(lab.asked(), expected);
 }
 
-/// What the controller is told has to outlive this proxy. Nobody else waits for that.
+/// What the controller is told has to outlive this proxy. No other request waits for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_waits_until_it_is_kept_and_a_disk_that_stalls_holds_up_no_other() {
     let (folder, deadline) = (tempfile::tempdir().unwrap(), Duration::from_secs(10));

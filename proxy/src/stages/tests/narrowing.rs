@@ -69,7 +69,7 @@ async fn resource_is_shown_whole_until_its_objects_are_labelled() {
     assert!(lab.last().uri.query().unwrap().contains(NARROWED));
 }
 
-/// From its label on an object is its owner's to write to, whoever sees it.
+/// From its label on an object is its owner's to write to, even if another shard sees it.
 #[tokio::test]
 async fn writes_are_fenced_before_objects_are_labelled() {
     let lab = Lab::new(|seen| {
@@ -196,7 +196,7 @@ async fn cbor_bodies_are_refused_whatever_they_are_for() {
         ("POST", "/api/v1/namespaces/a/pods", 415),
         ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", 415),
         ("POST", "/version", 415),
-        // A server of somebody else's.
+        // A server behind the API server.
         ("POST", "/api/v1/namespaces/a/services/b/proxy/measurements", 200),
     ] {
         let with = |body| {
@@ -233,7 +233,7 @@ async fn cbor_and_the_compression_of_watches_are_negotiated_away() {
     }
     let behind = "/api/v1/namespaces/a/pods/b/proxy/measurements";
     lab.send(with(behind)).await;
-    assert_eq!(lab.last().headers["accept"], "application/cbor,application/json", "a server of somebody else's");
+    assert_eq!(lab.last().headers["accept"], "application/cbor,application/json", "a server behind the API server");
     let mut alone = ask("GET", "/api/v1/pods");
     alone.headers_mut().insert("accept", HeaderValue::from_static("application/cbor"));
     lab.send(alone).await;

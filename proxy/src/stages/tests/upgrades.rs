@@ -262,7 +262,7 @@ async fn a_change_of_the_ring_makes_its_client_list_again_but_not_in_the_middle_
         let event: serde_json::Value = serde_json::from_slice(&told[4..told.len() - 4]).unwrap();
         assert_eq!((event["type"].as_str(), event["object"]["code"].as_u64()), (Some("ERROR"), Some(410)));
         assert_eq!(usize::from(u16::from_be_bytes([told[2], told[3]])), told.len() - 8);
-        assert_eq!(rest(server).await, b"", "nobody follows it any more");
+        assert_eq!(rest(server).await, b"", "the proxy has closed it");
     }
 }
 

@@ -182,8 +182,8 @@ async fn a_watch_that_went_on_while_a_lease_was_doubtful_ends_when_it_is_held_af
 const NOTHING: &str = r#"{"kind":"ThingList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"12"}}"#;
 const TOO_OLD: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410}}\n";
 
-/// An API server that was restarted at 40: it knows no event of before, but what was there then. Of watches it says `first` to
-/// one from 5, `again` to one from 40, and `old` to others; `then` to whoever asks for the state of 12.
+/// An API server that was restarted at 40: it knows no event of before, but what was there then. Of watches it says
+/// `first` to one from 5, `again` to one from 40, and `old` to others; `then` to a list of the state of 12.
 fn restarted(
     first: impl Fn(&Seen) -> Response<Body> + Send + Sync + 'static,
     again: impl Fn(&Seen) -> Response<Body> + Send + Sync + 'static,
@@ -216,8 +216,8 @@ fn restarted(
     })
 }
 
-/// Who wakes when an API server was restarted meanwhile would go on with all that it had. What came to it since it was told of
-/// the state of 12 nobody knows, so no view moves.
+/// A shard that wakes when an API server was restarted meanwhile would go on with all that it had. What came to it
+/// since it was told of the state of 12 is unknown, so no view moves.
 #[tokio::test(start_paused = true)]
 async fn what_left_while_the_api_server_was_restarted_is_found_out() {
     let then = r#"{"kind":"ThingList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"12","continue":"more"},
@@ -308,7 +308,7 @@ async fn a_watch_that_ends_at_once_is_not_asked_for_all_the_time() {
     }
 }
 
-/// Of what was withheld before such an end nobody else may say anything.
+/// Perhaps no other event tells the client of what was withheld before such an end.
 #[tokio::test]
 async fn without_the_lease_a_watch_ends_with_the_word_to_list() {
     let (server, respond) = streaming();
@@ -434,7 +434,7 @@ async fn a_watch_that_the_api_server_refuses_is_no_view() {
     assert_eq!(lab.shared.views.numbers().open, 0);
     let lab = Lab::new(|_| ok());
     let _pods = lab.get("/api/v1/pods?watch=1").await;
-    assert_eq!(lab.shared.views.numbers().open, 0, "nobody drains pods");
+    assert_eq!(lab.shared.views.numbers().open, 0, "pods are never drained");
 }
 
 #[tokio::test]
@@ -580,7 +580,7 @@ async fn a_watch_of_the_ring_ends_where_it_cannot_be_read_any_more() {
         let mut body = lab.get(uri).await.into_body();
         server.unbounded_send("{\n  \"type\": \"DELETED\",\n").unwrap();
         assert!(body.frame().await.unwrap().is_ok());
-        // With an error: nobody knows whether the client has a whole event.
+        // With an error: it is unknown whether the client has a whole event.
         let end = body.frame().now_or_never().flatten();
         assert_eq!(end.is_some_and(|frame| frame.is_err()), ends, "{uri}");
     }

@@ -16,7 +16,7 @@ enum State {
     Header([u8; MAX_HEADER], usize),
     /// A frame of which `left` bytes are still to come.
     Payload { left: u64, close: bool },
-    /// Whoever said that it sends nothing more may send no frame any more (section 5.5.1).
+    /// The endpoint that sent a close frame may send no frame any more (section 5.5.1).
     Closed,
 }
 
@@ -28,7 +28,7 @@ impl Borders {
         Self(BORDER)
     }
 
-    /// Whether a frame of somebody else may stand here.
+    /// Whether the proxy may insert a frame here.
     pub(crate) fn at_border(&self) -> bool {
         matches!(self.0, State::Header(_, 0))
     }

@@ -1,9 +1,9 @@
 //! Asks whether the API server is still there, on a watch by WebSocket on which nothing comes.
 //!
-//! HTTP/1.1 has no pings, and TCP's questions are answered by whoever holds the connection: a load balancer, or the kernel
-//! of a server that hangs. WebSocket has pings, which every endpoint answers with the same payload (RFC 6455, section
-//! 5.5.2), and so do API servers (golang.org/x/net/websocket, beneath `HandleWS`). The answers pass: a client expects pongs that it
-//! did not ask for (section 5.5.3).
+//! HTTP/1.1 has no pings, and TCP's keep-alive probes are answered by the peer of the connection: a load balancer, or
+//! the kernel of a server that hangs. WebSocket has pings, which every endpoint answers with the same payload (RFC
+//! 6455, section 5.5.2), and so do API servers (golang.org/x/net/websocket, beneath `HandleWS`). The answers pass: a
+//! client expects pongs that it did not ask for (section 5.5.3).
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ impl Heartbeat {
         Self { payload: rand::random(), question: watch::Sender::new(Question::None) }
     }
 
-    /// A ping, masked as everything that clients send, with a key that nobody can foresee (section 5.3).
+    /// A ping, masked as everything that clients send, with a key that can't be predicted (section 5.3).
     pub(super) fn ping(&self) -> Vec<u8> {
         let key: [u8; 4] = rand::random();
         let masked = self.payload.iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key);
@@ -79,7 +79,7 @@ impl Heartbeat {
         self.becomes(Question::Last);
     }
 
-    /// Whether it has.
+    /// Whether the client has closed its side.
     pub(in crate::stages) fn is_last_said(&self) -> bool {
         *self.question.borrow() == Question::Last
     }

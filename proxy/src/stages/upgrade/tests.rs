@@ -38,7 +38,7 @@ async fn a_watch_by_websocket_has_come_as_far_as_what_the_client_took() {
     let message = [&[0x81, u8::try_from(event.len()).unwrap()][..], event].concat();
     let (views, things) = (Views::new(), GroupResource { group: "x.io".into(), resource: "things".into() });
     let view = fixtures::watch(&views, things.clone(), None);
-    // The client's side takes half of the message before somebody reads it.
+    // The client's side takes half of the message before the test reads it.
     let ((mut server, from), (to, mut client)) = (duplex(1024), duplex(message.len() / 2));
     server.write_all(&message).await.unwrap();
     let watched = Watched::new(Frames::websocket(), Some(view), true, FutureExt::boxed(pending()));
@@ -98,7 +98,7 @@ async fn a_silent_server_is_asked_between_two_frames_and_its_answers_pass() {
     let answered = [&first, ITS_PONG, EVENT].concat();
     server.write_all(&answered).await.unwrap();
     assert_eq!(take(&mut client, answered.len()).await, answered);
-    // Not within the client's frame, however long that takes; and then nobody is given up who could not be asked.
+    // Not within the client's frame, however long that takes; and then no server is given up that could not be asked.
     advance(2 * GIVEN_UP).await;
     assert_eq!(take(&mut server, 8).await, HELLO[..8]);
     client.write_all(&HELLO[8..]).await.unwrap();

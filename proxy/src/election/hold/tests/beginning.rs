@@ -12,7 +12,7 @@ async fn doubt_is_warned_of_once_it_lasts() {
         hold.knows_nothing();
         server.is_silent(true);
         pass(&shard, 3.0).await;
-        assert!(!may_act(&shard[0]).await && hold.doubted_for() > Duration::from_secs(2), "nobody knows who leads");
+        assert!(!may_act(&shard[0]).await && hold.doubted_for() > Duration::from_secs(2), "the leader is unknown");
         assert!(!hold.leads.is_warned_of(), "nor that the ring lost it");
         pass(&shard, 2.0).await;
         assert!(hold.leads.is_warned_of());

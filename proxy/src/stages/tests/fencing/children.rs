@@ -126,7 +126,7 @@ async fn an_owner_that_is_known_is_not_asked_about_for_its_child() {
         assert_eq!(fenced.write("PATCH", &uri, merge, "{}").await, 200);
         assert_eq!(fenced.questions(), questions, "{uri}");
     }
-    // But of a child that is nobody's, which the API server's own fence lets everybody write to,
+    // But of a child without owner, which the API server's own fence lets every shard write to,
     fenced.put(&format!("{PARTS}/q"), NOBODYS, Some(owner("Thing", "b")));
     assert_eq!(fenced.write("PATCH", &format!("{PARTS}/q"), merge, "{}").await, 200);
     assert_eq!(fenced.questions(), 4);
@@ -187,7 +187,7 @@ async fn a_child_goes_with_its_owner_and_so_does_a_childs_child() {
         assert_eq!(fenced.write("PATCH", &format!("{uri}/status"), merge, "{}").await, 200);
         assert_eq!(fenced.questions(), 3, "all of them are known");
     }
-    // The owner was let go, and the labels of what it controls are not moved yet.
+    // The owner was released, and the labels of what it controls are not moved yet.
     fenced.let_go().await;
     fenced.thing(NOBODYS);
     for uri in [&one, &two] {
@@ -211,7 +211,7 @@ async fn a_body_whose_owners_cannot_be_read_is_refused() {
         assert_eq!(fenced.write("POST", PARTS, form, body).await, status, "{form}");
     }
     assert_eq!(fenced.reached("POST"), 0);
-    assert_eq!(fenced.write("POST", THINGS, "application/json", "{").await, 200, "nobody controls things");
+    assert_eq!(fenced.write("POST", THINGS, "application/json", "{").await, 200, "no object controls things");
 }
 
 #[tokio::test(start_paused = true)]
@@ -230,7 +230,7 @@ async fn children_of_an_owner_that_was_let_go_are_not_deleted_with_others() {
     assert_eq!(fenced.status("DELETE", &uri).await, 409);
     assert_eq!(fenced.reached("DELETE"), 1);
     fenced.objects.lock().remove(&format!("{PARTS}/p"));
-    assert_eq!(fenced.status("DELETE", &uri).await, 200, "those that are left are nobody's children");
+    assert_eq!(fenced.status("DELETE", &uri).await, 200, "those that are left have no owner");
 }
 
 /// A shard whose watches on parts go on, until a test ends them.

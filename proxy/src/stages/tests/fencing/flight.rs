@@ -28,7 +28,7 @@ async fn a_write_that_is_not_answered_holds_the_drain_also_after_the_client_is_g
         let guard = fenced.drained();
         let mut writing = Box::pin(fenced.lab.send(ask(method, &uri)));
         tokio::select! {
-            _ = &mut writing => unreachable!("nobody answers"),
+            _ = &mut writing => unreachable!("the API server does not answer"),
             () = sent.notified() => {}
         }
         assert!(holds(&guard, 60 * GRACE).await, "{method} {uri}");
@@ -105,7 +105,7 @@ async fn a_create_under_the_object_holds_its_drain() {
     request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let mut writing = Box::pin(fenced.lab.send(request));
     tokio::select! {
-        _ = &mut writing => unreachable!("nobody answers"),
+        _ = &mut writing => unreachable!("the API server does not answer"),
         () = sent.notified() => {}
     }
     // Begun before the drain was known.
@@ -141,7 +141,7 @@ async fn a_write_that_is_asked_about_holds_the_drain_of_whom_it_may_concern() {
         let content_type = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
         let mut writing = Box::pin(fenced.write(method, &path, content_type, body));
         tokio::select! {
-            status = &mut writing => unreachable!("nobody answers {method} {path}: {status}"),
+            status = &mut writing => unreachable!("the API server does not answer {method} {path}: {status}"),
             () = asked.notified() => {}
         }
         let guard = fenced.drained();

@@ -74,7 +74,7 @@ async fn what_a_get_shows_to_be_anothers_is_not_known_for_ours_any_more() {
     let patch = async || fenced.write("PATCH", &uri, "application/merge-patch+json", "{}").await;
     fenced.thing(OURS);
     assert_eq!((patch().await, patch().await, fenced.questions()), (StatusCode::OK, StatusCode::OK, 1));
-    // As a child moves, and what somebody labels by hand: without a drain.
+    // As a child moves, and what a user labels by hand: without a drain.
     fenced.thing(OTHERS);
     assert_eq!(fenced.status("GET", &uri).await, 404);
     assert_eq!(patch().await, 409);
@@ -122,9 +122,9 @@ async fn what_was_answered_before_a_drain_and_comes_after_it_is_not_shown() {
     let uri = format!("{THINGS}/b");
     let get = async || fenced.status("GET", &uri).await;
     assert_eq!(get().await, 200);
-    assert_eq!(tokio::join!(get(), fenced.let_go()).0, 404, "it was let go meanwhile");
+    assert_eq!(tokio::join!(get(), fenced.let_go()).0, 404, "it was released meanwhile");
     let guard = fenced.drained();
-    assert_eq!(get().await, 404, "it is being let go");
+    assert_eq!(get().await, 404, "it is being released");
     drop(guard);
     assert_eq!(get().await, 200, "it is back, or its drain was withdrawn");
 }
@@ -427,7 +427,7 @@ async fn what_is_not_the_rings_passes_and_so_do_events_about_what_moved() {
     assert_eq!(fenced.questions(), 0);
 }
 
-/// What stands behind an object's `proxy` is somebody else's: only whose the object is counts here.
+/// What stands behind an object's `proxy` is another server: only the owner of the object counts here.
 #[tokio::test]
 async fn what_is_for_somebody_behind_the_api_server_passes_as_it_is() {
     let fenced = Fenced::new();

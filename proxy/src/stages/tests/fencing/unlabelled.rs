@@ -144,7 +144,7 @@ async fn a_child_that_nobody_labels_is_left_to_the_sharder() {
     for (script, patches) in [
         (Patched::Unlabelled, 8),
         (Patched::Status(500), 8),
-        // Until somebody allows it.
+        // Until a user grants the permission.
         (Patched::Status(403), 1),
     ] {
         let fenced = creating(NOBODYS, move |_| script);
@@ -167,7 +167,7 @@ async fn nothing_is_written_to_a_child_whose_owner_was_let_go() {
     let sent = fenced.lab.seen.lock().iter().filter(|seen| is_own(seen)).count();
     assert!((1..8).contains(&sent), "{sent}");
     assert_eq!(fenced.patches().await, sent);
-    // Nor while it is to be let go, which this would put off.
+    // Nor while it is to be released, which this would put off.
     let fenced = creating(NOBODYS, |_| Patched::Unlabelled);
     let _drained = fenced.drained();
     drop(fenced.create(Some(owner("Thing", "b"))).await);
