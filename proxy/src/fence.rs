@@ -11,7 +11,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
+use ringside_ring::{MAX_OWNER_DEPTH, REQUEST_LIFETIME, ResourceVersion, cluster_ring::GroupResource};
 use tokio::time::Instant;
 
 use crate::views::Drained;
@@ -30,8 +30,8 @@ pub use moves::Guard;
 use moves::Moves;
 pub use territory::Era;
 use territory::Territory;
+use writes::Writes;
 pub use writes::{About, Target, Ticket};
-use writes::{OUTLIVES, Writes};
 
 /// An object's uid. Shared: it stands in several indexes.
 pub type Uid = Arc<str>;
@@ -122,7 +122,7 @@ impl Fence {
     pub(crate) fn follow_another(&self) {
         let (mut registry, now) = (self.0.lock(), Instant::now());
         registry.writes.assume(now);
-        registry.forgotten_until = Some(now + OUTLIVES);
+        registry.forgotten_until = Some(now + REQUEST_LIFETIME);
     }
 
     /// Whether the API server can carry out nothing any more that passed here.
@@ -289,9 +289,6 @@ impl Fence {
     }
 }
 
-/// How long a chain of controllers may be. Longer ones, and circles, are not known.
-const LONGEST_CHAIN: usize = 8;
-
 impl Registry {
     /// Remembers a released object. One that has to be forgotten for it may still be without owner, if it was released
     /// lately.
@@ -300,7 +297,7 @@ impl Registry {
         // Twice as a rule: when the fence closes, and when its drain has ended.
         self.moved.insert(&name, uid, Left { object, when: Instant::now() });
         while let Some(forgotten) = self.moved.evict(MAX_MOVED) {
-            self.forgotten_until = self.forgotten_until.max(Some(forgotten.when + OUTLIVES));
+            self.forgotten_until = self.forgotten_until.max(Some(forgotten.when + REQUEST_LIFETIME));
         }
     }
 
@@ -316,7 +313,7 @@ impl Registry {
 
     fn standing(&self, era: &Era, uid: &Uid) -> Standing {
         let (mut chain, mut uid) = (Vec::new(), uid);
-        while chain.len() < LONGEST_CHAIN {
+        while chain.len() < MAX_OWNER_DEPTH {
             if self.moved.get(uid).is_some() {
                 return Standing::Moved;
             }

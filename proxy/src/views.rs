@@ -51,12 +51,12 @@ const TRIES_AGAIN: Duration = Duration::from_secs(60);
 /// How long after a page the next one is waited for. A client that takes longer has to list again.
 const NEXT_PAGE: Duration = Duration::from_secs(2);
 /// The most views of a resource that are remembered after their end; the oldest make room.
-const MOST_ENDED: usize = 1_000;
+const MAX_ENDED: usize = 1_000;
 /// The most drained objects of a resource that are remembered for watches that begin behind them; the oldest make room.
-const MOST_LEAVING: usize = 4_096;
+const MAX_LEAVING: usize = 4_096;
 
 /// Characters of a `User-Agent` that are remembered.
-const LONGEST_AGENT: usize = 100;
+const MAX_AGENT_LENGTH: usize = 100;
 
 /// The open views of the controller. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -230,7 +230,7 @@ impl Views {
         self.of(&object.resource, |of| {
             of.leaving.retain(|it| it.uid != object.uid);
             of.leaving.push_back(object.clone());
-            if of.leaving.len() > MOST_LEAVING {
+            if of.leaving.len() > MAX_LEAVING {
                 of.leaving.pop_front();
                 of.leaving_evicted += 1;
             }
@@ -421,7 +421,7 @@ impl View {
     pub fn shown_to(&self, agent: Option<&HeaderValue>, connection: CancellationToken) {
         let agent = agent.and_then(|agent| agent.to_str().ok()).unwrap_or("without a name");
         // Once.
-        let _ = self.state.client.set((agent.chars().take(LONGEST_AGENT).collect(), connection));
+        let _ = self.state.client.set((agent.chars().take(MAX_AGENT_LENGTH).collect(), connection));
     }
 
     /// Ready when its connection has to be closed, as its client does not read what drains wait for.
@@ -472,7 +472,7 @@ impl Drop for View {
         (open.ended, open.ends) = (Some(now), Some(now + remembered));
         of.open.insert(self.id, open);
         let ended = of.ended();
-        let too_many = ended.len().saturating_sub(MOST_ENDED);
+        let too_many = ended.len().saturating_sub(MAX_ENDED);
         ended.into_iter().take(too_many).for_each(|(_, id)| of.remove(id));
         of.ended_evicted += u64::try_from(too_many).unwrap_or(u64::MAX);
     }

@@ -68,3 +68,6 @@ pub use weight::Weight;
 /// How long the API server may still carry out a request that its client has left: the handler goes on until its own deadline of 34 s
 /// (tried).
 pub const REQUEST_LIFETIME: core::time::Duration = core::time::Duration::from_secs(35);
+
+/// How many controllers may stand above an object, one above the other: more than any chain of resources has.
+pub const MAX_OWNER_DEPTH: usize = 8;

@@ -27,7 +27,7 @@ pub enum PlacedBy {
 }
 
 /// The longest value of an annotation that objects are placed by, in bytes: a longer one counts as none.
-pub const LONGEST_VALUE: usize = 253;
+pub const MAX_VALUE_LENGTH: usize = 253;
 
 impl PlacedBy {
     /// The key of an object: `usual` where it is placed by its name. `namespace` is empty for a cluster-scoped one.
@@ -44,7 +44,7 @@ impl PlacedBy {
             Self::Namespace => (!namespace.is_empty()).then(|| PartitionKey::shared("namespace", "", namespace)),
             Self::Label(key) => value(labels, key).map(|value| PartitionKey::shared("label", key, &value)),
             Self::Annotation(key) => {
-                let value = value(annotations, key).filter(|value| value.len() <= LONGEST_VALUE);
+                let value = value(annotations, key).filter(|value| value.len() <= MAX_VALUE_LENGTH);
                 value.map(|value| PartitionKey::shared("annotation", key, &value))
             }
         };
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(by_label.key(usual("x"), "a", Some(&map("other", "red")), None), usual("x"));
         let by_annotation = PlacedBy::Annotation("team".into());
         assert_ne!(by_annotation.key(usual("x"), "a", None, Some(&map("team", "red"))), red, "not the label");
-        let long = "x".repeat(LONGEST_VALUE + 1);
+        let long = "x".repeat(MAX_VALUE_LENGTH + 1);
         assert_eq!(by_annotation.key(usual("x"), "a", None, Some(&map("team", &long))), usual("x"));
         let by_namespace = PlacedBy::Namespace;
         assert_eq!(by_namespace.key(usual("x"), "a", None, None), by_namespace.key(usual("y"), "a", None, None));

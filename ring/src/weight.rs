@@ -29,7 +29,7 @@ impl Weight {
     /// That of a shard about which nothing else is said.
     pub const ONE: Self = Self(HUNDREDTHS);
     /// The greatest.
-    pub const MOST: Self = Self(10 * HUNDREDTHS);
+    pub const MAX: Self = Self(10 * HUNDREDTHS);
 
     /// What a shard's Lease says; one without the annotation has weight 1, and one that is drained has none.
     ///
@@ -82,7 +82,7 @@ impl FromStr for Weight {
         let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
         let tenths = if decimals.len() == 1 { 10 } else { 1 };
         let weight = Self(number(whole)? * HUNDREDTHS + number(decimals)? * tenths);
-        if weight <= Self::MOST { Ok(weight) } else { Err(invalid()) }
+        if weight <= Self::MAX { Ok(weight) } else { Err(invalid()) }
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
+use ringside_ring::{MAX_OWNER_DEPTH, ResourceVersion, cluster_ring::GroupResource};
 
 mod barred;
 mod children;
@@ -29,9 +29,6 @@ pub use self::{
     verdict::{Handover, Landed, Stages, Verdict},
 };
 use super::record::Uid;
-
-/// How many controllers may stand above an object: more than any chain of resources has.
-const LONGEST_CHAIN: usize = 8;
 
 /// For so long after an object is gone its shard may still write what it had begun, by the name that another one has by then.
 const BEGUN: SignedDuration = SignedDuration::from_secs(3);
@@ -222,7 +219,7 @@ impl Writes {
 
     fn above(&self, child: &History, controller: impl Fn(&History) -> Option<&Uid>) -> Option<&History> {
         let mut above = self.objects.get(controller(child)?)?;
-        for _ in 0..LONGEST_CHAIN {
+        for _ in 0..MAX_OWNER_DEPTH {
             match controller(above).and_then(|uid| self.objects.get(uid)) {
                 Some(next) => above = next,
                 None => return Some(above),

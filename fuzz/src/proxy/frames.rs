@@ -4,7 +4,7 @@ use bytes::Bytes;
 use ringside_proxy::frames::{Event, Frames, Kind, Lets, MAX_KEPT, Sieve};
 
 /// More than the head of an event in which its type must stand, behind the longest header of a WebSocket frame.
-const MOST_HELD: usize = 64;
+const MAX_HELD: usize = 64;
 
 /// Feeds the same bytes at once, byte by byte and in the pieces that the input names, and checks that the same is found,
 /// and that no more is kept than came, nor than is allowed. The same with a sieve, of which the same must pass: bytes of the
@@ -65,7 +65,7 @@ fn sieve((mut frames, lets): (Frames, Lets), bytes: &[u8], pieces: &[usize]) -> 
     for piece in cut(bytes, pieces) {
         passed.extend(sieve.pass(&mut frames, Bytes::copy_from_slice(piece), |event| events.push(event)));
         fed += piece.len();
-        assert!(sieve.held() <= MOST_HELD.min(fed), "{} bytes are held of {fed}", sieve.held());
+        assert!(sieve.held() <= MAX_HELD.min(fed), "{} bytes are held of {fed}", sieve.held());
         assert!(passed.len() + sieve.held() <= fed, "more passed than came");
     }
     assert!(is_part(&passed, bytes), "what passed is not what came");

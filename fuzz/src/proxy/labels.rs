@@ -11,7 +11,7 @@ const KEYS: [&str; 2] = ["s/k", "d/k"];
 /// Longer blanks and values than this may stay, in bytes.
 const SHORT: usize = 256;
 /// More bytes than an entry that is cut.
-const MOST_HELD: usize = 2048;
+const MAX_HELD: usize = 2048;
 /// The tag of the field that stands for a hidden entry in protobuf.
 const SKIPPED: [u8; 2] = [0xc2, 0x3e];
 
@@ -28,7 +28,7 @@ fn passed(mut filter: Filter, bytes: &[u8], pieces: &[usize]) -> Vec<u8> {
     let mut passed = Vec::new();
     for piece in frames::cut(bytes, pieces) {
         passed.extend(filter.push(Bytes::copy_from_slice(piece)));
-        assert!(filter.held() <= MOST_HELD, "{} bytes are held", filter.held());
+        assert!(filter.held() <= MAX_HELD, "{} bytes are held", filter.held());
     }
     passed.extend(filter.end());
     assert_eq!(passed.len(), bytes.len(), "something became longer or shorter");

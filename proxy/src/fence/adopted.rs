@@ -6,16 +6,17 @@ use std::{
     time::Duration,
 };
 
+use ringside_ring::REQUEST_LIFETIME;
 use tokio::time::Instant;
 
-use super::writes::{OUTLIVES, Target};
+use super::writes::Target;
 
 /// Told apart at most; beyond that nothing is learned of any object for a while.
 const MAX_ADOPTED: usize = 1_024;
 
-/// How long a write that is about to be sent may be carried out: on its way for longer than [`OUTLIVES`] if a connection has to
+/// How long a write that is about to be sent may be carried out: on its way for longer than [`REQUEST_LIFETIME`] if a connection has to
 /// be made first.
-pub(super) const LASTS: Duration = OUTLIVES.saturating_add(Duration::from_secs(10));
+pub(super) const LASTS: Duration = REQUEST_LIFETIME.saturating_add(Duration::from_secs(10));
 
 /// Those objects.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use futures::FutureExt;
 use tokio::time::{advance, timeout};
 
-use super::{writes::OUTLIVES, *};
+use super::*;
 use crate::{membership::Term, views::fixtures};
 
 const GRACE: Duration = Duration::from_secs(2);
@@ -93,7 +93,7 @@ async fn a_write_that_nobody_waits_for_holds_the_drain_while_it_may_still_be_car
     advance(MOMENT).await;
     let guard = drain(&fence, "a");
     assert_eq!(fence.numbers().writes, 1);
-    assert!(!is_quiet_within(&guard, OUTLIVES + GRACE - 2 * MOMENT).await);
+    assert!(!is_quiet_within(&guard, REQUEST_LIFETIME + GRACE - 2 * MOMENT).await);
     assert!(is_quiet_within(&guard, GRACE).await);
     assert_eq!(fence.numbers().writes, 0);
 }
@@ -106,7 +106,7 @@ async fn cancelled_writes_beyond_those_that_are_told_apart_hold_every_drain() {
     }
     assert!(fence.numbers().writes < 5_000);
     let guard = drain(&fence, "a");
-    assert!(!is_quiet_within(&guard, OUTLIVES + GRACE - MOMENT).await);
+    assert!(!is_quiet_within(&guard, REQUEST_LIFETIME + GRACE - MOMENT).await);
     assert!(is_quiet_within(&guard, GRACE).await);
 }
 
@@ -114,7 +114,7 @@ async fn cancelled_writes_beyond_those_that_are_told_apart_hold_every_drain() {
 async fn what_a_proxy_before_has_sent_holds_every_drain() {
     let fence = Fence::new(true);
     let guard = drain(&fence, "a");
-    assert!(!is_quiet_within(&guard, OUTLIVES - MOMENT).await);
+    assert!(!is_quiet_within(&guard, REQUEST_LIFETIME - MOMENT).await);
     assert!(!fence.is_idle(), "if it ends now, the next one has to wait too");
     assert!(fence.has_forgotten() && !Fence::new(false).has_forgotten());
     assert!(!is_quiet_within(&guard, GRACE).await);
@@ -130,7 +130,7 @@ async fn the_grace_begins_where_a_write_that_nobody_waits_for_could_be_carried_o
             cancelled(fence.enter(named("a")));
         }
         let guard = drain(&fence, "a");
-        advance(OUTLIVES + GRACE / 2).await;
+        advance(REQUEST_LIFETIME + GRACE / 2).await;
         // A look meanwhile changes nothing.
         assert_eq!(fence.numbers().writes, 0);
         assert!(!guard.close());
@@ -147,7 +147,7 @@ async fn a_proxy_that_ends_with_a_write_that_nobody_waits_for_leaves_something_u
     write.sent();
     drop(write);
     assert!(!fence.is_idle());
-    tokio::time::advance(OUTLIVES).await;
+    tokio::time::advance(REQUEST_LIFETIME).await;
     assert!(fence.is_idle());
 }
 
@@ -239,13 +239,13 @@ async fn what_is_nobodys_may_be_what_was_forgotten() {
     let fence = Fence::new(false);
     let release = |name: &str| drop(drain(&fence, name));
     release("long ago");
-    advance(OUTLIVES).await;
+    advance(REQUEST_LIFETIME).await;
     (0..4_095).for_each(|number| release(&number.to_string()));
     release("in its place");
     assert!(!fence.has_forgotten(), "it has an owner again");
     release("one more");
     assert!(fence.has_forgotten());
-    advance(OUTLIVES).await;
+    advance(REQUEST_LIFETIME).await;
     assert!(!fence.has_forgotten());
 }
 

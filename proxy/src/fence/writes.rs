@@ -9,18 +9,16 @@ use std::{
     time::Duration,
 };
 
-use ringside_ring::cluster_ring::GroupResource;
+use ringside_ring::{REQUEST_LIFETIME, cluster_ring::GroupResource};
 use tokio::time::{Instant, sleep};
 
 use super::{Fence, Registry, Uid};
 use crate::views::Drained;
 
-/// How long a write outlives its request.
-pub(super) const OUTLIVES: Duration = ringside_ring::REQUEST_LIFETIME;
 /// How long a deletion of many outlives its request. Its handler has no deadline but that of the API server's requests
 /// (`--request-timeout`, 60 s by default), and it deletes by name what it listed at its beginning, whatever the labels
 /// say by then.
-pub(super) const DELETION_OUTLIVES: Duration = Duration::from_secs(65);
+pub(super) const DELETION_LIFETIME: Duration = Duration::from_secs(65);
 /// How many of those are told apart. Each is a cancelled write of the last half minute; beyond that all objects wait
 /// for the one that is forgotten.
 const MAX_LINGERING: usize = 4096;
@@ -64,7 +62,7 @@ impl About {
     /// How long the API server may carry it out after it has been left.
     fn outlives(&self) -> Duration {
         let is_of_many = self.target.as_ref().is_some_and(|target| target.name.is_none());
-        if is_of_many { DELETION_OUTLIVES } else { OUTLIVES }
+        if is_of_many { DELETION_LIFETIME } else { REQUEST_LIFETIME }
     }
 
     /// Whether the object is among it.
@@ -113,7 +111,7 @@ impl Writes {
 
     /// Anything may be carried out that was sent up to now.
     pub(super) fn assume(&mut self, now: Instant) {
-        self.unknown_until = Some(now + OUTLIVES);
+        self.unknown_until = Some(now + REQUEST_LIFETIME);
     }
 
     pub(super) fn about(&mut self, id: u64) -> Option<&mut About> {
@@ -256,7 +254,7 @@ impl Ticket {
     /// Returns when the API server can't carry it out any more, though it has not answered: its client has left now. Never for a
     /// deletion of many.
     pub async fn outlived(&self) {
-        if self.outlives == DELETION_OUTLIVES {
+        if self.outlives == DELETION_LIFETIME {
             std::future::pending::<()>().await;
         }
         sleep(self.outlives).await;

@@ -140,12 +140,12 @@ proptest! {
         pieces in pieces(),
     ) {
         let (shown, _) = sieved(format, &bytes, &pieces);
-        prop_assert!(bytes.starts_with(&shown) && shown.len() + MOST_HELD >= bytes.len());
+        prop_assert!(bytes.starts_with(&shown) && shown.len() + MAX_HELD >= bytes.len());
     }
 }
 
 /// The head of an event, behind the longest header of a WebSocket frame.
-const MOST_HELD: usize = json::HEAD + 10;
+const MAX_HELD: usize = json::HEAD + 10;
 
 /// What passes of the bytes in pieces of these lengths, and what is found in them.
 fn sieved(format: Format, bytes: &[u8], pieces: &[usize]) -> (Vec<u8>, Vec<Event>) {
@@ -161,7 +161,7 @@ fn sieved_by(mut sieve: Sieve, mut frames: Frames, bytes: &[u8], pieces: &[usize
         let (now, later) = rest.split_at((*piece).min(rest.len()));
         let piece = bytes::Bytes::copy_from_slice(now);
         shown.extend(sieve.pass(&mut frames, piece, |event| seen.push(event)));
-        assert!(sieve.held() <= MOST_HELD, "{} bytes are held back", sieve.held());
+        assert!(sieve.held() <= MAX_HELD, "{} bytes are held back", sieve.held());
         rest = later;
     }
     (shown, seen)

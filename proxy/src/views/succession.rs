@@ -25,7 +25,7 @@ pub(super) const EARLY: Duration = Duration::from_secs(1);
 /// How long the position of a watch that ended is remembered, for what its client missed.
 pub(super) const REMEMBERED: Duration = Duration::from_secs(600);
 /// The most lists of a resource that are remembered, for watches that do not begin.
-pub(super) const MOST_LISTS: usize = 256;
+pub(super) const MAX_LISTS: usize = 256;
 
 /// The resourceVersions that a watch skips: those above the first, up to the last one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -224,7 +224,7 @@ impl OfResource {
         let now = Instant::now();
         self.forget_lists(now);
         self.lists.push_back((now, list.scope.clone()));
-        if self.lists.len() > MOST_LISTS {
+        if self.lists.len() > MAX_LISTS {
             self.lists.pop_front();
             self.lists_evicted += 1;
         }
@@ -246,7 +246,7 @@ impl OfResource {
     fn was_listed(&mut self, scope: &Scope, now: Instant) -> bool {
         self.forget_lists(now);
         let is_under_way = |open: &Open| !open.is_watch && *open.scope == *scope;
-        self.lists.len() >= MOST_LISTS
+        self.lists.len() >= MAX_LISTS
             || self.lists.iter().any(|(_, listed)| **listed == *scope)
             || self.open.values().any(is_under_way)
     }

@@ -5,7 +5,7 @@ use futures::FutureExt;
 
 use super::{
     fixtures::{at, drained, leaving, scope, watch},
-    succession::{EARLY, MOST_LISTS, REMEMBERED},
+    succession::{EARLY, MAX_LISTS, REMEMBERED},
     *,
 };
 use crate::request::selector::Selector;
@@ -321,7 +321,7 @@ async fn a_watch_that_did_not_begin_behind_a_later_event_is_that_of_the_client_t
     // Not so where another client may have listed what this one goes on from, or where that is unknown: too much was
     // listed.
     let (all, other) = (scope(things(), None), scope(things(), Some("other")));
-    for (lists, others) in [(vec![], 0), (vec![other.clone()], 0), (vec![all], 1), (vec![other; MOST_LISTS], 1)] {
+    for (lists, others) in [(vec![], 0), (vec![other.clone()], 0), (vec![all], 1), (vec![other; MAX_LISTS], 1)] {
         let views = Views::new();
         for scope in lists {
             views.open(scope, Kind::List).unwrap().begun();
@@ -377,10 +377,10 @@ async fn who_could_not_watch_again_at_once_holds_nothing_once_it_does() {
 #[tokio::test(start_paused = true)]
 async fn lists_are_remembered_up_to_a_bound_and_counted() {
     let views = Views::new();
-    for _ in 0..MOST_LISTS + 10 {
+    for _ in 0..MAX_LISTS + 10 {
         drop(open(&views, None, Kind::List));
     }
-    assert_eq!(views.numbers(), Numbers { lists: MOST_LISTS, lists_evicted: 10, ..Numbers::default() });
+    assert_eq!(views.numbers(), Numbers { lists: MAX_LISTS, lists_evicted: 10, ..Numbers::default() });
     tokio::time::sleep(TRIES_AGAIN).await;
     assert_eq!(views.numbers(), Numbers { lists_evicted: 10, ..Numbers::default() });
     drop(open(&views, None, Kind::List));
@@ -390,13 +390,13 @@ async fn lists_are_remembered_up_to_a_bound_and_counted() {
 #[tokio::test(start_paused = true)]
 async fn what_ended_is_remembered_up_to_a_bound() {
     let views = Views::new();
-    let ended: Vec<_> = (0..MOST_ENDED + 10).map(|_| watch(&views, things(), Some(9))).collect();
+    let ended: Vec<_> = (0..MAX_ENDED + 10).map(|_| watch(&views, things(), Some(9))).collect();
     tokio::time::sleep(EARLY).await;
     drop(ended);
-    assert_eq!(views.behind(&object(10)), MOST_ENDED);
-    assert_eq!(views.numbers(), Numbers { ended: MOST_ENDED, ended_evicted: 10, ..Numbers::default() });
+    assert_eq!(views.behind(&object(10)), MAX_ENDED);
+    assert_eq!(views.numbers(), Numbers { ended: MAX_ENDED, ended_evicted: 10, ..Numbers::default() });
     tokio::time::sleep(WATCHES_AGAIN).await;
-    assert_eq!(views.numbers().ended, MOST_ENDED, "they hold nothing, and take its place");
+    assert_eq!(views.numbers().ended, MAX_ENDED, "they hold nothing, and take its place");
     tokio::time::sleep(REMEMBERED).await;
     assert_eq!(views.numbers().ended, 0);
     drop(watch(&views, things(), Some(9)));

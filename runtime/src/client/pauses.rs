@@ -13,7 +13,7 @@ use tower::Service;
 /// How long it is, where an answer does not say. API Priority and Fairness says as much.
 const USUAL: Duration = Duration::from_secs(1);
 /// However much an answer asks for: an aggregated API server may ask for anything.
-const LONGEST: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// A pause that the API server asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Pause {
     /// is said of what is behind it: an aggregated API server, which has API groups of its own.
     fn of<B>((path, sent): (&str, Instant), answer: &Response<B>) -> Option<Self> {
         let seconds = answer.headers().get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
-        let asked = seconds.map(|seconds| Duration::from_secs(seconds).min(LONGEST));
+        let asked = seconds.map(|seconds| Duration::from_secs(seconds).min(MAX_PAUSE));
         match answer.status() {
             StatusCode::TOO_MANY_REQUESTS => Some(Self { lasts: asked.unwrap_or(USUAL), group: None, sent }),
             StatusCode::SERVICE_UNAVAILABLE => asked.map(|lasts| Self { lasts, group: group(path), sent }),

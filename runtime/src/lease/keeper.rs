@@ -41,7 +41,7 @@ fn now() -> MicroTime {
 const LOOK_AT_HOLD: Duration = Duration::from_millis(500);
 
 /// Renewals without an answer that are remembered: what was sent before those can't be under way any more.
-const MOST_UNANSWERED: usize = 256;
+const MAX_UNANSWERED: usize = 256;
 
 pub(super) struct Keeper {
     api: Api<Lease>,
@@ -317,7 +317,7 @@ impl Keeper {
 
     /// From here on it may land.
     fn send(&mut self, spec: &LeaseSpec) {
-        if self.unanswered.len() == MOST_UNANSWERED {
+        if self.unanswered.len() == MAX_UNANSWERED {
             self.unanswered.remove(0);
         }
         self.unanswered.extend(spec.renew_time.clone());

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, core::DynamicObject};
-use ringside_ring::placed_by::LONGEST_VALUE;
+use ringside_ring::placed_by::MAX_VALUE_LENGTH;
 use serde::{Deserialize, Deserializer};
 
 /// An object of whatever resource, reduced to what the sharder decides by: requests for it ask for its metadata alone, and
@@ -34,7 +34,7 @@ fn decided_by<'de, D: Deserializer<'de>>(decoder: D) -> Result<ObjectMeta, D::Er
     let DecidedBy { name, namespace, uid, resource_version, labels, annotations, owner_references } =
         DecidedBy::deserialize(decoder)?;
     let short = annotations.map(|annotations| {
-        annotations.into_iter().filter(|(_, value)| value.len() <= LONGEST_VALUE).collect::<BTreeMap<_, _>>()
+        annotations.into_iter().filter(|(_, value)| value.len() <= MAX_VALUE_LENGTH).collect::<BTreeMap<_, _>>()
     });
     Ok(ObjectMeta {
         name,
@@ -97,7 +97,7 @@ mod tests {
             "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "p", "uid": "v", "controller": true}],
         });
         let mut whole = kept.clone();
-        let applied = "x".repeat(LONGEST_VALUE + 1);
+        let applied = "x".repeat(MAX_VALUE_LENGTH + 1);
         whole["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = applied.into();
         whole["managedFields"] = json!([{"manager": "kubectl", "fieldsV1": {"f:metadata": {"f:labels": {}}}}]);
         whole["finalizers"] = json!(["example.com/finalizer"]);

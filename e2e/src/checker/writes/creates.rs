@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use ringside_ring::MAX_OWNER_DEPTH;
 
-use super::{Change, LONGEST_CHAIN, Landed, Verdict, Write, Writes, history::History, history::Version};
+use super::{Change, Landed, Verdict, Write, Writes, history::History, history::Version};
 
 /// How long a controller may not know of what it has made itself: a watch tells its cache.
 const SEES_ITS_OWN: SignedDuration = SignedDuration::from_secs(1);
@@ -75,7 +76,7 @@ impl Writes {
 
     fn owner_was_gone(&self, child: &History, at: Timestamp, refused: &Write) -> bool {
         let mut top = None;
-        for _ in 0..LONGEST_CHAIN {
+        for _ in 0..MAX_OWNER_DEPTH {
             let above = top.unwrap_or(child).controller_at(at);
             let Some(above) = above.and_then(|uid| self.objects.get(uid)) else { break };
             top = Some(above);

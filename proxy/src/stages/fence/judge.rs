@@ -3,7 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::future::try_join_all;
-use ringside_ring::{RingLabels, cluster_ring::GroupResource, labels::Ownership, partition::Controls as _};
+use ringside_ring::{
+    MAX_OWNER_DEPTH, RingLabels, cluster_ring::GroupResource, labels::Ownership, partition::Controls as _,
+};
 use tokio::time::timeout;
 
 use super::{
@@ -18,8 +20,6 @@ use crate::{
     views::Views,
 };
 
-/// How many objects a chain of owners may have, the written one included. The sharder moves no longer chains.
-const MAX_CHAIN: usize = 8;
 /// How many owners of the ring a deletion of many may concern: each may cost a question, and is named under the fence's lock.
 const MAX_OWNERS: usize = 2_000;
 /// How many owners are asked about at once.
@@ -281,7 +281,7 @@ impl Judge {
     /// about where they are not known, or it `asks`. What is found to be ours is learned.
     async fn with_owners(&self, mut seen: Seen, asks: bool, ticket: &Ticket) -> Result<Vec<Uid>, Refusal> {
         let mut uids: Vec<Uid> = Vec::new();
-        while uids.len() < MAX_CHAIN {
+        while uids.len() < MAX_OWNER_DEPTH {
             let Seen { target, metadata, asked } = seen;
             let uid: Uid = metadata.uid.as_deref().unwrap_or_default().into();
             let whose = self.whose(&metadata);
@@ -333,7 +333,7 @@ impl Judge {
             let Named::There(next) = above else { return Ok(uids) };
             seen = *next;
         }
-        let why = format!("more than {MAX_CHAIN} objects own each other in a chain, or in a circle");
+        let why = format!("more than {MAX_OWNER_DEPTH} objects own each other in a chain, or in a circle");
         Err(Failed::passing(&why).about(&seen.target))
     }
 }

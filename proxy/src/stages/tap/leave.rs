@@ -43,7 +43,7 @@ use crate::{
 /// Between two attempts, be it that nothing was answered, or a watch that ended at once.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest that it becomes, as it doubles with each time that what left has to be found out from lists.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// What says something of a body or a connection, in the client's request: this one has neither.
 const NOT_OURS: [header::HeaderName; 5] =
     [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::CONTENT_ENCODING, header::EXPECT, header::UPGRADE];
@@ -135,7 +135,7 @@ impl Leave {
         // At once, the first time: meanwhile its client may begin with what others have.
         let due = if is_old && self.pause == PAUSE { Instant::now() } else { self.due };
         if is_old {
-            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            self.pause = (self.pause * 2).min(MAX_PAUSE);
         }
         self.due = due.max(Instant::now()) + self.pause;
         let (tell, told) = channel(0);
@@ -196,7 +196,7 @@ impl Asking {
                     Err(Unknown::NoAnswer) => {
                         sleep(pause).await;
                         // All of it is asked for again.
-                        pause = (pause * 2).min(LONGEST_PAUSE);
+                        pause = (pause * 2).min(MAX_PAUSE);
                         continue;
                     }
                     Err(Unknown::NoRoom | Unknown::Refused | Unknown::Forgotten) => return None,
