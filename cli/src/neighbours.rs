@@ -73,8 +73,8 @@ impl Asks<'_> {
             let note = format!("a Pod of it is refused without the sidecar, too: {}", before.message);
             return Neighbours { found: Vec::new(), notes: vec![note] };
         }
-        // Probes are refused where a sidecar has become an init container, which does not say who did that.
-        if let Some(bare) = without_probes(pod)
+        // Probes and hooks are refused where a sidecar has become an init container, which does not say who did that.
+        if let Some(bare) = with_bare_sidecar(pod)
             && let Ok(back) = self.create(&bare).await
         {
             let found = compare(&bare, &back, &self.webhooks().await);
@@ -136,12 +136,12 @@ fn without_sidecar(workload: &Value) -> Option<Value> {
     Some(pod)
 }
 
-/// A Pod of which the sidecar has no probes; none where it has no native sidecar.
-fn without_probes(pod: &Value) -> Option<Value> {
+/// A Pod of which the sidecar has no probes and hooks, as an init container may have none; none where it has no native sidecar.
+fn with_bare_sidecar(pod: &Value) -> Option<Value> {
     let mut pod = pod.clone();
     let containers = pod.pointer_mut("/spec/initContainers").and_then(Value::as_array_mut)?;
     let sidecar = containers.iter_mut().find(|container| container["name"] == CONTAINER)?.as_object_mut()?;
-    ["startupProbe", "readinessProbe", "livenessProbe"].iter().for_each(|probe| drop(sidecar.remove(*probe)));
+    sidecar.retain(|field, _| field != "lifecycle" && !field.ends_with("Probe"));
     Some(pod)
 }
 

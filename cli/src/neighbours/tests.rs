@@ -94,13 +94,19 @@ async fn pod_that_comes_back_as_it_was_sent_has_no_neighbours_that_interfere() {
 }
 
 #[tokio::test]
-async fn webhook_that_drops_restart_policy_is_named_behind_the_refusal_of_probes() {
-    let refuses_probes: Admission = Box::new(|pod| {
-        let has_probes = drops(pod).pointer("/spec/initContainers/0/startupProbe").is_some();
-        assert!(has_probes);
-        Err((422, "Pod \"web-\" is invalid: spec.initContainers[0].startupProbe: Forbidden"))
+async fn webhook_that_drops_restart_policy_is_named_behind_the_refusal_of_probes_and_hooks() {
+    let invalid = (422, "Pod \"web-\" is invalid: spec.initContainers[0].lifecycle: Forbidden");
+    let of_an_init_container = |pod: &Value| {
+        let fields = ["startupProbe", "readinessProbe", "livenessProbe", "lifecycle"];
+        fields.iter().filter(|field| !pod["spec"]["initContainers"][0][*field].is_null()).count()
+    };
+    let refuses: Admission = Box::new(move |pod| {
+        assert_eq!(of_an_init_container(&pod), 4, "all that it may not have");
+        Err(invalid)
     });
-    let (neighbours, count) = asked(&workload(), vec![refuses_probes, admits(), Box::new(|pod| Ok(drops(pod)))]).await;
+    let admits_bare: Admission =
+        Box::new(move |pod| if of_an_init_container(&pod) == 0 { Ok(drops(pod)) } else { Err(invalid) });
+    let (neighbours, count) = asked(&workload(), vec![refuses, admits(), admits_bare]).await;
     assert_eq!((neighbours.found.len(), count), (1, 3));
     let told = neighbours.found[0].to_string();
     assert!(told.contains("a webhook of z-old drops") && told.contains("--plain-container"), "{told}");
