@@ -24,7 +24,7 @@ use self::writes::Said;
 use crate::{checker::Write, files::failed};
 
 /// The longest line that is read: an object of 1.5 MB (etcd's limit) in the request and in the answer, with escapes.
-const LONGEST_LINE: u64 = 16 << 20;
+const MAX_LINE: u64 = 16 << 20;
 
 /// Who asks, by a token that is bound to a Pod.
 pub(crate) const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
@@ -80,10 +80,10 @@ pub(crate) fn lines(
     let mut line = Vec::new();
     for number in 1_usize.. {
         line.clear();
-        log.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).map_err(failed("read", path))?;
+        log.by_ref().take(MAX_LINE).read_until(b'\n', &mut line).map_err(failed("read", path))?;
         // The last one may still be being written.
         let Some(whole) = line.strip_suffix(b"\n") else {
-            if u64::try_from(line.len()).is_ok_and(|length| length < LONGEST_LINE) {
+            if u64::try_from(line.len()).is_ok_and(|length| length < MAX_LINE) {
                 break;
             }
             bail!("line {number} of {}: it is longer than any that an API server writes", path.display());

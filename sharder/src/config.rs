@@ -269,7 +269,7 @@ impl TryFrom<Options> for Config {
 /// The fewest seconds between two looks at everything: each of them lists all objects of all rings.
 const SHORTEST_SYNC_PERIOD: Duration = Duration::from_secs(1);
 /// More tokens than this take seconds to compute at every change, and balance no better.
-const MOST_TOKENS_PER_SHARD: u32 = 100_000;
+const MAX_TOKENS_PER_SHARD: u32 = 100_000;
 
 fn parse_period(text: &str) -> Result<Duration, String> {
     let period = parse_duration(text)?;
@@ -314,8 +314,8 @@ fn parse_managed(
 /// # Errors
 /// When the text is no number of tokens.
 pub fn parse_tokens(text: &str) -> Result<NonZeroU32, String> {
-    let fault = || format!("'{text}' is not a number of tokens: write one from 1 to {MOST_TOKENS_PER_SHARD}");
-    text.parse().ok().filter(|tokens: &NonZeroU32| tokens.get() <= MOST_TOKENS_PER_SHARD).ok_or_else(fault)
+    let fault = || format!("'{text}' is not a number of tokens: write one from 1 to {MAX_TOKENS_PER_SHARD}");
+    text.parse().ok().filter(|tokens: &NonZeroU32| tokens.get() <= MAX_TOKENS_PER_SHARD).ok_or_else(fault)
 }
 
 fn parse_writes(text: &str) -> Result<usize, String> {

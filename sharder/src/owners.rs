@@ -2,15 +2,12 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Client;
-use ringside_ring::cluster_ring::GroupResource;
+use ringside_ring::{MAX_OWNER_DEPTH, cluster_ring::GroupResource};
 
 use crate::{
     resources::{Object, Resource},
     snapshot::{Above, Main, Place, Snapshot},
 };
-
-/// Controllers above an object, one above the other, that are looked up: more than any chain of resources has.
-const LONGEST_CHAIN: usize = 8;
 
 /// Which object the owner of a child is.
 #[derive(Clone, Debug)]
@@ -57,7 +54,7 @@ pub(crate) async fn owner<'a>(
     namespace: Option<&str>,
 ) -> Result<Option<Owner<'a>>, kube::Error> {
     let (mut child, mut reference) = (child.clone(), controller.clone());
-    for _ in 0..LONGEST_CHAIN {
+    for _ in 0..MAX_OWNER_DEPTH {
         match snapshot.above(&child, &reference) {
             Some(Above::Owner(main)) => return Ok(Some(Owner { main, reference })),
             Some(Above::Link(resource)) => {

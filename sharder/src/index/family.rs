@@ -7,9 +7,6 @@ use super::{
     table::Table,
 };
 
-/// Controllers above an object, one above the other: more than any chain of resources has.
-pub(super) const MAX_DEPTH: usize = 8;
-
 /// The children of an object: the first of a list through their records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Children(pub(super) u32);

@@ -3,13 +3,13 @@
 use std::time::{Duration, SystemTime};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use ringside_ring::RingLabels;
+use ringside_ring::{MAX_OWNER_DEPTH, RingLabels};
 use tokio::time::Instant;
 
 use super::{
     Kind,
     counts::OfShard,
-    family::{self, MAX_DEPTH},
+    family,
     lone::Lone,
     record::{Flag, Place, Record, ResourceId, Slot, Uid},
     state::State,
@@ -91,7 +91,7 @@ impl<'a> Objects<'a> {
     /// The head of the object's family: itself, where it is one. None where it is not known.
     pub(crate) fn root(self, slot: Slot) -> Option<Slot> {
         let mut next = slot;
-        for _ in 0..=MAX_DEPTH {
+        for _ in 0..=MAX_OWNER_DEPTH {
             match self.0.table.get(next)?.place() {
                 Place::Root { .. } => return Some(next),
                 Place::Child { parent, .. } => next = parent,
@@ -105,7 +105,7 @@ impl<'a> Objects<'a> {
     pub(crate) fn followers(self, slot: Slot) -> Vec<Member> {
         let mut found: Vec<Member> = Vec::new();
         let mut parents = vec![slot];
-        for distance in 1..=MAX_DEPTH {
+        for distance in 1..=MAX_OWNER_DEPTH {
             let children = parents.iter().filter_map(|parent| self.0.table.get(*parent));
             let children: Vec<_> = children.flat_map(|parent| family::of(&self.0.table, parent.children)).collect();
             found.extend(children.iter().map(|slot| Member { slot: *slot, distance }));

@@ -5,7 +5,7 @@ use kube::core::Selector;
 
 /// How long a name, or a value, of a label is at most, and the prefix of a key (Kubernetes, "Labels and Selectors").
 const MAX_LABEL: usize = 63;
-const LONGEST_PREFIX: usize = 253;
+const MAX_PREFIX: usize = 253;
 
 /// Reads the selector, if Kubernetes would take it: its own rules, as a key that no label has, or a list of nothing to
 /// exclude, would let every namespace in.
@@ -32,7 +32,7 @@ pub(crate) fn parse(selector: &LabelSelector) -> Result<Selector, String> {
 /// Whether this can be the key of a label, or of an annotation.
 pub(crate) fn check_key(key: &str) -> Result<(), String> {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    let is_prefix = |prefix: &str| prefix.len() <= LONGEST_PREFIX && prefix.split('.').all(is_dns_label);
+    let is_prefix = |prefix: &str| prefix.len() <= MAX_PREFIX && prefix.split('.').all(is_dns_label);
     let is_key = is_name(name) && prefix.is_none_or(is_prefix);
     if is_key { Ok(()) } else { Err(format!("'{key}' is no key of a label")) }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::request::{Unreadable, VERSION};
 
 /// Characters that the API server passes on of a warning (AdmissionReview: "over 256 characters may be truncated").
-const LONGEST_WARNING: usize = 256;
+const MAX_WARNING: usize = 256;
 
 /// An `AdmissionReview` with an answer.
 #[derive(Debug, Serialize)]
@@ -82,7 +82,7 @@ impl Answer {
     /// Whoever writes is told that something is odd.
     pub(super) fn with_warning(mut self, warning: impl Into<String>) -> Self {
         let mut warning = format!("ringside-sharder: {}", warning.into());
-        let end = warning.floor_char_boundary(LONGEST_WARNING);
+        let end = warning.floor_char_boundary(MAX_WARNING);
         warning.truncate(end);
         self.response.warnings.push(warning);
         self

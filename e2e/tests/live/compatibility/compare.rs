@@ -174,7 +174,11 @@ impl Probe {
         self.take();
         let answer = self.proxied(ask).await?;
         let arrived = self.arrived_as(ask, rewritten)?;
-        passed_on(&arrived, &answer, Extent::Whole)?;
+        // One comes a minute, to the proxy alone where its client asks for none.
+        let has_bookmark = |body: &[u8]| contains(body, b"BOOKMARK");
+        let withheld = arrived.answer.as_ref().is_some_and(|it| has_bookmark(&it.body)) && !has_bookmark(&answer.body);
+        let passed = passed_on(&arrived, &answer, Extent::Whole);
+        passed.map_err(|error| if withheld { Moment(error).into() } else { error })?;
         Ok((answer, arrived))
     }
 
