@@ -27,7 +27,7 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
 };
 use tempfile::TempDir;
-use tokio::{task::JoinHandle, time::timeout};
+use tokio::{net::TcpSocket, task::JoinHandle, time::timeout};
 
 mod fake;
 #[path = "run/outage.rs"]
@@ -46,9 +46,16 @@ struct Proxy {
     admin: SocketAddr,
 }
 
-/// Returns a free local address, which no other test of this process is given.
+/// Returns a local address that the kernel gives to no other socket until this process ends. A listener that asks for
+/// it by its number gets it, as `SO_REUSEADDR` holds on both sides and this side does not listen.
 fn free_address() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    static HELD: parking_lot::Mutex<Vec<TcpSocket>> = parking_lot::Mutex::new(Vec::new());
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap();
+    HELD.lock().push(socket);
+    address
 }
 
 fn config(folder: &TempDir, listen: SocketAddr, admin: SocketAddr, more: &[&str]) -> Config {

@@ -267,6 +267,7 @@ mod tests {
     };
     use serde_json::{Value, json};
     use tokio::time::sleep;
+    use tracing::subscriber::NoSubscriber;
     use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
     use super::*;
@@ -306,6 +307,8 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let config = Config::try_from(Options::parse_from(["ringside-sharder"])).unwrap();
         let writer = BoxMakeWriter::new(Arc::new(file.reopen().unwrap()));
+        // Beside another subscriber. Of one alone, an event that another test's thread meets first is off for all threads.
+        let _other = tracing::Dispatch::new(NoSubscriber::new());
         let _logs = tracing::dispatcher::set_default(&dispatch(Format::Text, config.log_filter.clone(), writer, false));
         let (api, mut tasks, shutdown) = (api_server(), Tasks::new(), Shutdown::new());
         let connected = |_: &AllWrites| Ok(Clients::all(&api.client()));

@@ -10,6 +10,7 @@ use ringside_runtime::{
     shutdown::Shutdown,
 };
 use tokio::time::sleep;
+use tracing::subscriber::NoSubscriber;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use super::{config, fake};
@@ -19,6 +20,8 @@ async fn minute_without_api_server_is_fifteen_lines_in_the_log_at_most() {
     let folder = tempfile::tempdir().unwrap();
     let (log, kubeconfig) = (folder.path().join("log"), folder.path().join("upstream"));
     let writer = BoxMakeWriter::new(Arc::new(std::fs::File::create(&log).unwrap()));
+    // Beside another subscriber. Of one alone, an event that another test's thread meets first is off for all threads.
+    let _other = tracing::Dispatch::new(NoSubscriber::new());
     let _logs = tracing::dispatcher::set_default(&dispatch(Format::Text, parse_filter("info").unwrap(), writer, false));
     let api = fake::start(&kubeconfig).await;
     api.lock().ring.send_replace(Some(fake::ring("things")));
