@@ -270,8 +270,10 @@ async fn a_server_that_is_not_there_is_known_to_have_got_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let server = by_path().await;
     let kubeconfig = server.write_kubeconfig(folder.path());
-    // No server's port, once the listener is gone.
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Of a socket that does not listen, and keeps all others from it.
+    let taken = tokio::net::TcpSocket::new_v4().unwrap();
+    taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let gone = taken.local_addr().unwrap();
     let text = std::fs::read_to_string(&kubeconfig).unwrap();
     let (before, after) = text.split_once("https://127.0.0.1:").unwrap();
     let rest = after.trim_start_matches(|it: char| it.is_ascii_digit());
