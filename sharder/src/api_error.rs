@@ -6,7 +6,7 @@ use ringside_runtime::explain::code;
 /// The reason of the error for a write that was accepted and taken back: ours, no reason of the API server.
 pub(crate) const UNDONE: &str = "LabelsUndone";
 
-/// Whether the API server accepted a write, and somebody took it back in the same moment.
+/// Whether the API server accepted a write, and a webhook, policy or conversion took it back.
 pub(crate) fn is_undone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.reason == UNDONE)
 }
@@ -46,7 +46,7 @@ pub(crate) fn has_ended(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Service(error) if error.is::<HoldEnded>())
 }
 
-/// Whether it will be the same next time, until somebody does something about it.
+/// Whether the request fails the same way until a user changes something.
 pub(crate) fn lasts(error: &kube::Error) -> bool {
     is_undone(error) || matches!(code(error), Some(401 | 403 | 404 | 405))
 }

@@ -1,10 +1,10 @@
 //! Who this replica is in the election, and whether who led before it can still be there.
 //!
-//! A new leader waits for the old one's Lease to run out, by its own clock. After an outage of all replicas that wait would
-//! be for nobody: so a replica that is the same Pod as the leader before takes the Lease at once, and one of another Pod
-//! frees it when the API server says that the leader's Pod is gone. Both are what a StatefulSet relies on, too: a container
-//! is not started again before it ended, and a Pod's object is there until its containers ended. Whoever deletes it by force
-//! goes without that; then two may lead until the older one's next renewal, a fifth of the Lease's duration.
+//! A new leader waits for the old one's Lease to run out, by its own clock. After an outage of all replicas no leader
+//! is left to wait for. A replica in the Pod of the old leader takes the Lease at once. Another replica frees it when
+//! the API server says that the leader's Pod is gone. Both are what a StatefulSet relies on, too: a container is not
+//! started again before it ended, and a Pod's object is there until its containers ended. A user that deletes a Pod by
+//! force gives that up. Then two may lead until the older one's next renewal, a fifth of the Lease's duration.
 
 use k8s_openapi::api::{authentication::v1::SelfSubjectReview, coordination::v1::Lease, core::v1::Pod};
 use kube::{
@@ -82,7 +82,7 @@ async fn free(client: &Client, namespace: &str, name: &str, own: &str) -> Result
     if !matches!(phase, None | Some(Some("Succeeded" | "Failed"))) {
         return Ok(None);
     }
-    // Only as it was read: whoever renewed it meanwhile is there.
+    // Only as it was read: a replica that renewed it meanwhile is there.
     let freed =
         json!({"metadata": {"resourceVersion": lease.metadata.resource_version}, "spec": {"holderIdentity": ""}});
     match leases.patch(name, &PatchParams::default(), &Patch::Merge(freed)).await {

@@ -30,9 +30,9 @@ pub(crate) use scope::Scope;
 
 use crate::{pauses::Pauses, resources::Resource, target::Target, writes::Writes};
 
-/// How long after a ring has gone somebody may still be setting its labels. The longest of these: a review of the webhook
-/// that began before (2 s), a write of the sharder's that was under way (2 s), a policy that puts labels back until the API
-/// servers have learned that it is gone (about 1 s).
+/// How long the labels of a ring may still be set after it has gone. A review of the webhook may have begun before
+/// (2 s). A write of the sharder may be under way (2 s). A policy puts labels back until the API servers know that it
+/// is gone (about 1 s).
 pub(crate) const SETTLED: Duration = Duration::from_secs(5);
 /// What is cleaned up.
 pub(crate) struct Cleanup {

@@ -104,7 +104,7 @@ pub struct Config {
     pub injector: Option<Injector>,
     /// Address of the admin server.
     pub admin_listen: SocketAddr,
-    /// How often all objects are looked through.
+    /// How often webhook configurations, policies and definitions of resources are read again without a change.
     pub sync_period: Duration,
     /// Tokens a shard has on the hash ring.
     pub tokens_per_shard: NonZeroU32,

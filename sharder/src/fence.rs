@@ -1,8 +1,8 @@
 //! The API server's fence: a ValidatingAdmissionPolicy for each ring that asks for one (DESIGN, "The fence has two layers").
 //!
-//! The leader keeps it ([`keep`]): the policy is the same whoever is in the ring ([`policy`]), but for the service accounts
-//! of the shards ([`accounts`]). It acts a while after it was written, so it says itself of what it has been in place for
-//! long enough ([`mark`]); every replica reads that ([`observe`]), and what relies on the fence asks here.
+//! The leader keeps it ([`keep`]). The policy ([`policy`]) depends on the shards only by their service accounts
+//! ([`accounts`]). It acts a while after it was written, so it says itself of what it has been in place for long enough
+//! ([`mark`]); every replica reads that ([`observe`]), and what relies on the fence asks here.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -87,7 +87,7 @@ impl Fences {
         self.changed.subscribe()
     }
 
-    /// The main resources of the ring whose objects must not be given to anybody yet: the fence is about to be around them.
+    /// The main resources of the ring whose objects must not be assigned yet. The fence is about to be around them.
     ///
     /// Where it can't be, nothing is withheld: it is the second layer, the ring says what is missing, and a cluster that
     /// is too old, or a forgotten permission, must not leave new objects without owner.
@@ -111,7 +111,7 @@ impl Fences {
         shard: &str,
     ) -> bool {
         let ring = &snapshot.ring;
-        // Who can't see the policy does not know whether it is still there, or whether the API server goes by it.
+        // A replica that can't see the policy does not know whether the API server enforces it.
         if self.fault(ring).is_some() || !self.is_seen_to_judge() {
             return false;
         }
@@ -200,7 +200,7 @@ impl Fences {
         }
     }
 
-    /// Nobody looks after the ring any more.
+    /// Forgets what the keeper of a ring found out, as the keeper has ended.
     fn forget(&self, ring: &RingName) {
         if self.known.lock().rings.remove(ring).is_some() {
             self.changed.send_replace(());

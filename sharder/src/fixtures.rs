@@ -107,7 +107,7 @@ impl FakeApi {
         self.0.lock().watches.iter_mut().for_each(|watches| watches.hold(collection, holds));
     }
 
-    /// From now on nobody reaches it, or everybody does. What was watched has ended.
+    /// From now on no client reaches it, or every client does. What was watched has ended.
     pub(crate) fn is_away(&self, is_away: bool) {
         let state = &mut *self.0.lock();
         state.is_away = is_away;
@@ -131,7 +131,7 @@ impl FakeApi {
         self.0.lock().objects.get(path).cloned()
     }
 
-    /// Deletes an object, as somebody else.
+    /// Deletes an object, as another client.
     pub(crate) fn remove(&self, path: &str) {
         let state = &mut *self.0.lock();
         let gone = state.objects.remove(path);
@@ -233,7 +233,7 @@ impl FakeApi {
         }
         match asked.method {
             Method::GET if asked.query.contains("watch=true") && state.watches.is_some() => state.watch(asked),
-            // Whoever watches is told to list again, and so sees what changes.
+            // A client that watches is told to list again, and so sees what changes.
             Method::GET if asked.query.contains("watch=true") => {
                 let gone = json!({"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410});
                 success(&json!({"type": "ERROR", "object": gone}))

@@ -205,8 +205,8 @@ impl Index {
         }
     }
 
-    /// A namespace is selected from now on, or not any more: then objects without labels are forgotten. The objects of one that is
-    /// selected anew have to be listed.
+    /// A namespace is selected from now on, or not any more: then objects without labels are forgotten. The objects of
+    /// one that is selected again have to be listed.
     pub(crate) fn select(&self, namespace: &str, selected: Option<bool>) {
         self.select_each(vec![(namespace.to_owned(), selected)]);
     }

@@ -1,5 +1,5 @@
-//! An object of the cluster's that belongs to a ring, and is kept as it should be: written again as soon as somebody changes
-//! or deletes it.
+//! An object of the cluster that the sharder keeps as it should be. The sharder writes it again soon after another
+//! client changed or deleted it.
 //!
 //! The webhook configuration and the admission policies of a ring are such objects. They have the ring as their owner, so
 //! the garbage collector removes them together with it. An object is replaced as a whole and not applied: what others add
@@ -43,10 +43,10 @@ use ringside_runtime::explain::{code, explain};
 pub(crate) const ACTED_ON: Duration = Duration::from_secs(10);
 /// How soon something that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
-/// How often a write is tried at once that somebody else's has overtaken.
+/// How often a write is tried at once that another client's has overtaken.
 const ATTEMPTS: usize = 3;
-/// How long it is left to somebody who changes it again right after it was written, at first and at last: whoever does so
-/// all the time must not keep the API server busy.
+/// How long a change right after a write is left, at first and at last. A client that changes the object all the time
+/// must not keep the API server busy.
 const TRUCE: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(60)];
 /// How long an edit is left that comes back after each write.
 const LEFT: Duration = Duration::from_secs(600);
@@ -137,7 +137,7 @@ impl Keeper {
 
     /// Keeps it until it is dropped. Begins once it is known how it should be.
     pub(crate) async fn run(mut self) -> Infallible {
-        // Fails only when nobody wants anything any more: then this is about to be dropped.
+        // Fails only when the `Kept` was dropped: then this is about to be dropped, too.
         if self.wish.changed().await.is_err() {
             return std::future::pending().await;
         }
@@ -249,7 +249,7 @@ impl Keeper {
         let mut attempt = 1;
         loop {
             match self.put(object, wish, last).await {
-                // Somebody was faster, be it with a change or by making it.
+                // Another client was faster, with a change or by creating the object.
                 Err(error) if code(&error) == Some(409) && attempt < ATTEMPTS => attempt += 1,
                 outcome => return outcome,
             }

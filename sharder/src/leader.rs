@@ -69,7 +69,7 @@ pub(crate) struct Leader {
     pub(crate) reach: Verdicts,
     /// Whether the API server is told to ask it.
     pub(crate) modes: WebhookModes,
-    /// Whether it goes by MutatingAdmissionPolicies, and what else has to be known for that.
+    /// Whether it enforces MutatingAdmissionPolicies, and what else has to be known for that.
     pub(crate) mutating: Verdicts,
     pub(crate) support: watch::Sender<Option<Support>>,
     /// Where it is told what it is doing.

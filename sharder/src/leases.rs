@@ -121,7 +121,7 @@ impl Leases {
         self.membership.subscribe()
     }
 
-    /// Tells when the API server's time went back, as after a restore of etcd: watches must begin anew.
+    /// Tells when the API server's time went back, as after a restore of etcd: watches must begin again.
     pub(crate) fn went_back(&self) -> channel::Receiver<()> {
         self.went_back.subscribe()
     }
@@ -301,7 +301,7 @@ impl Leases {
         Ok(())
     }
 
-    /// Lets go of vanished shards when their time is over, and tells when Leases run out.
+    /// Forgets vanished shards when their time is over, and tells when Leases run out.
     async fn expire(&self) -> Infallible {
         let mut membership = self.membership();
         loop {

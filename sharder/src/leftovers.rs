@@ -1,9 +1,10 @@
 //! Resources that a ring names no more: the labels of their objects come off, in the order of a handover.
 //!
-//! A label that nobody keeps any more would lie about who works on the object, and mean something again when the ring names
-//! the resource again. What there may be is written into the ring's status ([`register`]), so that the next leader, or one
-//! that was not there when the ring was changed, knows it too. Shards are asked to let go, but not waited for beyond the
-//! ring's deadline: a proxy narrows nothing that its ring does not name, and so has nothing to let go of.
+//! A label that the sharder no longer keeps would lie about the object's shard. It would mean something again when the
+//! ring names the resource again. What there may be is written into the ring's status ([`register`]), so that the next
+//! leader, or one that was not there when the ring was changed, knows it too. The sharder asks shards to release, and
+//! waits for them until the ring's deadline at most. A proxy narrows nothing that its ring does not name, and so has
+//! nothing to release.
 
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
@@ -53,7 +54,7 @@ pub(crate) async fn withdraw(
         work.learn(&snapshot);
         let open = leftovers.take_in(&snapshot);
         if previous.as_deref().is_none_or(|previous| !previous.asks_the_same(&snapshot)) {
-            // It may have named them again in between: whoever began to narrow them then has its full time.
+            // It may have named them again in between. A shard that began to narrow them then has its full time.
             work.since.clear();
             work.missing.clear();
         }
@@ -62,7 +63,7 @@ pub(crate) async fn withdraw(
             work.known.retain(|name, _| snapshot.named.contains(name));
             pauses = Pauses::new();
             if latest.changed().await.is_err() {
-                // The ring is gone: whoever started this is about to stop it.
+                // The ring is gone: the caller is about to stop this.
                 std::future::pending::<()>().await;
             }
             continue;
@@ -172,7 +173,7 @@ impl Work {
                     let view = latest.view(GroupId::default());
                     decide(&object, Family::default(), view).named(view)
                 }
-                // What follows an owner is never let go of by itself.
+                // What follows an owner is never drained by itself.
                 true => Action::Release,
             }
         });

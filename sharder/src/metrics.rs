@@ -46,7 +46,7 @@ type NoLabels = [(String, String); 0];
 #[derive(Clone, Debug)]
 struct Durations(Family<RingLabel, Histogram, fn() -> Histogram>);
 
-/// From what nobody notices to what somebody looks into.
+/// From what no user notices to what a user looks into.
 const BUCKETS: [f64; 13] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 impl Default for Durations {
@@ -149,12 +149,12 @@ impl Metrics {
         self.movements.get_or_create(&labels(ring, resource)).inc();
     }
 
-    /// A shard was asked to let go of an object.
+    /// A shard was asked to release an object.
     pub(crate) fn drained(&self, ring: &RingName, resource: &GroupResource) {
         self.drains.get_or_create(&labels(ring, resource)).inc();
     }
 
-    /// An object was taken from a shard that did not let go.
+    /// An object was taken from a shard that did not release it.
     pub(crate) fn forced(&self, ring: &RingName, resource: &GroupResource) {
         self.forced.get_or_create(&labels(ring, resource)).inc();
     }

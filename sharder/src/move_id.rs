@@ -1,5 +1,5 @@
-//! The value of a drain label: unique to the move (CONTRACT, "Labels"), and it says when the move began, to whoever leads next
-//! and to the webhook, which ends moves that nobody else sees end.
+//! The value of a drain label: unique to the move (CONTRACT, "Labels"). It says when the move began. The next leader
+//! reads that, and so does the webhook: it alone sees some moves end.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use rand::distr::{Alphanumeric, SampleString};
 
 /// Random characters: moves of one millisecond differ.
 const RANDOM: usize = 12;
-/// A drain that says to be older than this says something else: it is somebody's own word, or a clock is wrong.
+/// An older drain has a user's own value, or a clock is wrong.
 const OLDEST: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// A value for a move that begins at `now`: milliseconds since 1970 in hexadecimal, and random characters.

@@ -92,7 +92,7 @@ async fn follow(client: Client, mut writer: Writer<Metadata>, namespaces: Namesp
     Ok(())
 }
 
-/// What a list says is in the store only once it has ended, so nobody is told before.
+/// A list is in the store only once it has ended, so receivers are told then.
 fn take_in(event: Event<Metadata>, writer: &mut Writer<Metadata>, namespaces: &Namespaces) {
     let event = event.modify(|namespace| namespace.metadata.managed_fields = None);
     writer.apply_watcher_event(&event);

@@ -22,8 +22,8 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// What an Event's note may have at most (`noteLengthLimit` in k8s.io/kubernetes, pkg/apis/core/validation/events.go).
 const MAX_NOTE: usize = 1024;
 
-/// Notices that may wait to be written: nobody has to wait for an API server that is slow to take them. When the API server
-/// comes back, all shards of many rings may have something to tell of at once.
+/// Notices that may wait to be written. No caller waits for an API server that is slow to take them. When the API
+/// server comes back, all shards of many rings may have something to tell of at once.
 const CAPACITY: usize = 4_096;
 
 /// Something to tell.
@@ -53,8 +53,8 @@ impl Notices {
         Self { client, sender, waiting: Arc::new(Mutex::new(waiting)) }
     }
 
-    /// Tells something of an object, and which other one it has to do with. Nobody waits for that; the log or the status has
-    /// it as well, so one that can't be written is no more than a pity.
+    /// Tells something of an object, and which other one it has to do with. The caller does not wait for that. The log
+    /// or the status has it as well, so it may be lost.
     pub(crate) fn tell(&self, of: ObjectReference, related: Option<ObjectReference>, notice: Notice) {
         if let Err(error) = self.sender.try_send((of, related, notice)) {
             tracing::debug!(%error, "too many Events at once; this one is not written");
@@ -77,8 +77,8 @@ type Subject = (String, String, String, String);
 
 /// What was told last of each subject: when, in which words, and by whom.
 ///
-/// What is told again is counted and not made anew. What says something else is another Event: the note of an Event can't be
-/// changed, so kube's recorder, which does not look at it, would show the first note for ever.
+/// What is told again is counted and not created again. What says something else is another Event: the note of an Event
+/// can't be changed, so kube's recorder, which does not look at it, would show the first note for ever.
 #[derive(Default)]
 struct Told(HashMap<Subject, (Instant, String, Recorder)>);
 

@@ -1,6 +1,6 @@
-//! What becomes of a write on its mode through the API server: whether it is asked about at the webhook, and judged by
-//! policies. Nobody but the API server can say: it lets a write pass that it could not ask about (`failurePolicy: Ignore`),
-//! and one that no policy was tried on because their admission plugin is turned off, and what is stored tells neither.
+//! What becomes of a write on its way through the API server: whether the webhook is asked about it, and policies judge
+//! it. Only the API server can tell. It lets a write pass that it could not ask about (`failurePolicy: Ignore`). It
+//! also does where the admission plugin of policies is turned off. What is stored tells neither.
 //!
 //! So the leader makes writes that only this is about: a Lease, dry-run, with a label by which an object of our own concerns
 //! it and no other. What that object does is in the answer: a write that passes as it was sent went past it. With several

@@ -143,7 +143,7 @@ fn start(
     Ok(())
 }
 
-/// Sees to the webhook's certificate; returns who vouches for it, once somebody does.
+/// Spawns the task that keeps the webhook's certificate. Returns what vouches for it, once that is known.
 fn keep_certificate(
     tasks: &mut Tasks,
     config: &Config,

@@ -1,7 +1,7 @@
 //! What is known of each ring, as one immutable snapshot: its spec, its resources, its shards and their hash ring.
 //!
-//! Whoever decides about objects decides on one snapshot, so that all parts of a decision fit together.
-//! A new one is made when something changes, not a request.
+//! Each decision about objects is made on one snapshot, so that all its parts fit together. A new one is made when
+//! something changes, not a request.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -73,8 +73,8 @@ pub(crate) struct Snapshot {
     /// The same shards, as decisions about objects need them, by the group that an object is for.
     pub(crate) views: Vec<View>,
     pub(crate) groups: Groups,
-    /// Main resources whose objects are given to nobody yet: the API server's fence is about to be around them, or not all shards know
-    /// them.
+    /// Main resources whose objects are assigned to no shard yet. The API server's fence is about to be around them, or
+    /// not all shards know them.
     pub(crate) withheld: BTreeSet<GroupResource>,
     /// Those of them that are new in the ring while not all shards know that, and since when.
     pub(crate) unheard: BTreeMap<GroupResource, Instant>,
@@ -187,7 +187,7 @@ impl Snapshot {
         }
     }
 
-    /// The same ring, whose objects of these main resources are given to nobody yet.
+    /// Returns the ring with these main resources withheld: their objects are assigned to no shard yet.
     pub(crate) fn withholding(self, withheld: BTreeSet<GroupResource>) -> Self {
         Self { withheld, ..self }
     }
@@ -219,7 +219,7 @@ impl Snapshot {
         !is_placed || self.withheld.contains(&main.resource.id)
     }
 
-    /// Whether no shard takes part, so that nothing can be given to anybody.
+    /// Whether no shard takes part, so that no object can be assigned.
     pub(crate) fn is_vacant(&self) -> bool {
         self.hash_ring().shards().is_empty()
     }
@@ -246,7 +246,7 @@ impl Snapshot {
         all.any(|resource| resource.is_named_by(owner)) || self.may_be_above(owner)
     }
 
-    /// What stands above a `child` that `controller` controls; none when that is nobody of the ring.
+    /// What stands above a `child` that `controller` controls; none when that is not of the ring.
     pub(crate) fn above(&self, child: &GroupResource, controller: &OwnerReference) -> Option<Above<'_>> {
         let above = || self.mains.iter().filter_map(|main| main.above(child, controller));
         above().find(|above| matches!(above, Above::Owner(_))).or_else(|| above().next())

@@ -1,4 +1,4 @@
-//! A write that was decided on a view of an object, and is decided anew when the view turns out to be old.
+//! A write on a view of an object. It is decided again when the view is old.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ use crate::{
 };
 use ringside_runtime::explain::{code, explain};
 
-/// How often a write is decided anew before it is left for later. An object that changes this often while it is
-/// written to is being worked on by somebody; waiting a moment is kinder than trying harder.
+/// How often a write is decided before it is left for later. Another client works on an object that changes this often
+/// meanwhile. Waiting a moment is kinder than trying harder.
 const ATTEMPTS: usize = 5;
 
 /// How a write ended.
@@ -157,7 +157,7 @@ fn changes_always(last: &kube::Error) -> kube::Error {
     conflict(&format!("the object changed at each of {ATTEMPTS} attempts; the last answer: {}", explain(last)))
 }
 
-/// The error of a write that met another state, and may be decided anew in a moment.
+/// The error of a write that met another state, and may be decided again in a moment.
 pub(crate) fn conflict(why: &str) -> kube::Error {
     kube::Error::Api(Status::failure(why, "Conflict").with_code(409).boxed())
 }

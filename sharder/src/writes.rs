@@ -1,10 +1,10 @@
 //! Writes that are carried out to their end, although the work that began them was dropped.
 //!
-//! The API server may still carry out a request that was dropped, and nobody would know when. What is read meanwhile can
-//! be old a moment later: a child that is sent ahead after its siblings were brought back, an owner that gets its shard
-//! after a pass has gone by. So a write goes on, and nothing is read for the next decisions before it has ended. But not
-//! for long: a write that is refused with 429 or 503 would be repeated for minutes, and carry out a decision that nobody
-//! would take any more.
+//! The API server may still carry out a request that was dropped, and no task would know when. What is read meanwhile
+//! can be old a moment later: a child that is sent ahead after its siblings were brought back, an owner that gets its
+//! shard after a pass has gone by. So a write goes on, and nothing is read for the next decisions before it has ended.
+//! But not for long: after 429 or 503 a client repeats a write for minutes. It would carry out a decision that the
+//! sharder would not take any more.
 
 use std::{collections::BTreeMap, panic::resume_unwind, sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
     resources::{Object, Resource},
 };
 
-/// How long a write goes on that nobody waits for: twice what Kubernetes promises for 99 of 100 writes to one object
+/// How long a write goes on that no task waits for: twice what Kubernetes promises for 99 of 100 writes to one object
 /// (1 s, the SLO "API call latency").
 const UNAWAITED_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -64,7 +64,7 @@ impl AllWrites {
         &self.limiter
     }
 
-    /// Waits until none is under way, which is soon when nobody waits for one any more.
+    /// Waits until none is under way, which is soon when no task waits for one any more.
     pub(crate) async fn ended(&self) {
         ended(&self.under_way).await;
     }

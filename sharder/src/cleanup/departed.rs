@@ -1,7 +1,7 @@
 //! The rings that have gone since this replica started, and what the leader does about them.
 //!
-//! Every replica remembers them, so that the next leader goes on where one left off. Whoever becomes leader finds nothing
-//! left to do where it was done already.
+//! Every replica remembers them, so that the next leader goes on where one left off. A new leader finds nothing left to
+//! do where it was done already.
 
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 

@@ -33,8 +33,8 @@ const ATTEMPTS: usize = 3;
 pub struct Cleanup {
     /// The ring.
     pub ring: RingName,
-    /// The only resources whose objects are looked through, beside the ring's own while it is there; all that the API server
-    /// serves where there are none. Of a ring that is gone these are the resources.
+    /// The only resources whose objects are scanned, beside those of a ring that still exists. Where there are none,
+    /// all that the API server serves are scanned. Of a ring that is gone these are the resources.
     pub resources: BTreeSet<GroupResource>,
     /// Only says what there is.
     pub dry_run: bool,
@@ -158,7 +158,7 @@ impl Cleanup {
         }
     }
 
-    /// The resources to look through, `own` among them, and those of which nothing is known.
+    /// Returns the resources to scan, `own` among them, and those of which nothing is known.
     async fn look_up(
         &self,
         client: &Client,

@@ -1,9 +1,9 @@
 //! Which service accounts the shards of a ring use.
 //!
-//! The API server's fence must tell the pods of shards from all others, which write objects of a ring as well, and may. A
-//! shard is known by its Lease, that names a Pod in its namespace, and a Pod says whose token it has. Whether the shard uses
-//! that token only itself can know, so it has to say it (`ringside.dev/token-pod`): one that writes as somebody else would go
-//! on after its objects were taken from it.
+//! The API server's fence must tell the pods of shards from all others, which write objects of a ring as well, and may.
+//! A shard is known by its Lease, that names a Pod in its namespace, and a Pod says whose token it has. Whether the
+//! shard uses that token only itself can know, so it has to say it (`ringside.dev/token-pod`). A shard that writes with
+//! another account would go on after its objects were taken.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -24,8 +24,8 @@ use crate::{
     snapshot::Snapshot,
 };
 
-/// How long a policy may take to be in place for the first time, or again. Who changes or deletes it again and again must not
-/// keep the ring's objects from everybody.
+/// How long a policy may take to be in place for the first time, or again. A client that changes or deletes it again
+/// and again must not leave objects unassigned.
 const PLACE_TIMEOUT: Duration = Duration::from_secs(40);
 /// How long in all where the API server refuses, again and again, what may work in a moment.
 const REFUSED_TIMEOUT: Duration = Duration::from_secs(300);
@@ -91,7 +91,7 @@ struct Fence {
     binding: Kept,
     name: String,
     accounts: Accounts,
-    /// Policy and binding as they are stored, as far as is known; none before anybody looked.
+    /// Policy and binding as they are stored, as far as is known; none before they were read.
     stored: Option<[Option<Arc<DynamicObject>>; 2]>,
     /// It could be in place, and is not.
     awaited: Option<Awaited>,
@@ -136,7 +136,7 @@ impl Fence {
             fences.found(&snapshot.ring, &self.findings);
             tokio::select! {
                 changed = snapshots.changed() => if changed.is_err() {
-                    // The ring is gone: whoever started this is about to stop it.
+                    // The ring is gone: the caller is about to stop this.
                     std::future::pending::<()>().await;
                 },
                 // The senders live in `fences` and in `self`.
@@ -246,7 +246,7 @@ impl Fence {
     fn refused(&mut self, code: Option<u16>, why: &str) {
         if let Some(fault) = code.and_then(|code| impossible(code, why)) {
             self.findings.refused = Some(fault);
-            // What comes after it begins anew.
+            // The next wait for the fence begins from zero.
             self.awaited = None;
             return;
         }
@@ -256,7 +256,8 @@ impl Fence {
     }
 }
 
-/// Whether the fence of a ring could be in place, and is not. What the API server does not go by has a reason of its own.
+/// Whether the fence of a ring could be in place, and is not. What the API server does not enforce has a reason of its
+/// own.
 fn is_awaited(keeper: &Keeper, ring: &RingName) -> bool {
     keeper.fences.is_seen_to_judge() && keeper.fences.covered(ring).is_none()
 }
@@ -264,7 +265,7 @@ fn is_awaited(keeper: &Keeper, ring: &RingName) -> bool {
 /// Notes on the policy as it is about to be written what it will have been in place for. `stored`: policy and binding as
 /// they are, both of them since then. Returns when there will be more to note.
 ///
-/// Whatever is noted counts for one generation of both (see [`mark`]): where somebody was faster, it counts for nothing.
+/// A note counts for one generation of both (see [`mark`]). Where another client was faster, it counts for nothing.
 fn note(
     wanted: &mut DynamicObject,
     (policy, binding): (&DynamicObject, &DynamicObject),
@@ -292,7 +293,7 @@ fn note(
     Some(rest)
 }
 
-/// Why there can't be a fence until somebody does something about it; none for what passes by itself.
+/// Why there can't be a fence until a user changes something. None for what passes by itself.
 pub(super) fn impossible(code: u16, error: &str) -> Option<String> {
     match code {
         404 | 405 => Some(format!(

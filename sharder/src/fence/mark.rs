@@ -1,8 +1,10 @@
-//! What a policy says about itself: since when it has been in place is nobody's to remember, so it is written on it.
+//! What a policy says about itself: for what it has been in place. No replica remembers that for the next leader, so
+//! the leader writes it on the policy.
 //!
-//! An API server looks for changed policies once a second (`policyRefreshInterval` in k8s.io/apiserver), after its watch
-//! has shown it the change; another one may be later. Who has written the policy waits for a margin, and then notes that
-//! this generation of it is in place. Every change of the spec, by whomever, makes another generation, and so ends it.
+//! An API server looks for changed policies once a second (`policyRefreshInterval` in k8s.io/apiserver), after its
+//! watch has shown it the change; another one may be later. The leader that has written the policy waits for a margin.
+//! Then it notes that this generation is in place. Every change of the spec, by any client, makes another generation,
+//! and so ends the note.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +16,8 @@ use crate::verdict::Verdict;
 
 /// The annotation with the note.
 pub(super) const IN_PLACE: &str = "ringside.dev/in-place";
-/// The annotation that says why the API server does not go by it, where the leader found that out: for the other replicas, and
-/// for who leads next.
+/// The annotation that says why the API server does not enforce the policy. The leader writes what it found out, for
+/// the other replicas and the next leader.
 const IDLE: &str = "ringside.dev/without-effect";
 
 /// What a fence is around.
@@ -39,7 +41,8 @@ impl Covered {
         self.namespaces == *namespaces && resources.all(|resource| self.resources.contains(&resource.to_string()))
     }
 
-    /// What both are around. Of two selections of namespaces nobody can say what they have in common, so that is nothing.
+    /// What both are around. What two different selections of namespaces have in common is unknown, so it counts as
+    /// nothing.
     pub(super) fn and(&self, other: &Self) -> Self {
         if self.namespaces != other.namespaces {
             return Self::default();
@@ -99,7 +102,7 @@ pub(super) fn keep(policy: &mut ObjectMeta, stored: &ObjectMeta) {
     carry_over(IN_PLACE, policy, stored);
 }
 
-/// Why the API server does not go by the policy, as the leader before or the leader of others has found out.
+/// Why the API server does not enforce the policy, as the leader before or the leader of others has found out.
 pub(super) fn idle(policy: &ObjectMeta) -> Option<String> {
     policy.annotations.as_ref()?.get(IDLE).cloned()
 }

@@ -47,21 +47,21 @@ const CONTROLLED: &str = "{resource} in {controlled}";
 /// a kind is not served, an owner of that kind counts only where it controls the object.
 const CHILD: &str = "{resource} in {controlled} && (!({resource} in {either}) || {has-owner})";
 
-/// Only what is the shard's own, or nobody's.
+/// Only what is the shard's own, or has no shard.
 const OWN: &str = "{was} == '' || {was} == {pod}";
 const OWN_MESSAGE: &str = "{pod} == '' \
     ? 'the object belongs to shard \"' + {was} + '\" of {kind} \"{ring}\", and this token of a shard names no pod, so it may write to none that has an owner: use a token that is bound to the pod' \
     : 'the object belongs to shard \"' + {was} + '\" of {kind} \"{ring}\", and this is shard \"' + {pod} + '\"'";
-/// What is created gets its shard from the webhook, which has run before. A main object may go to anybody; one that follows
-/// an owner goes to the shard that works on that owner, and nobody else creates it.
+/// What is created gets its shard from the webhook, which has run before. A main object may go to any shard. One that
+/// follows an owner goes to the shard that works on that owner. No other shard may create it.
 const CREATED: &str = "request.operation != 'CREATE' || ({drain} == '' \
     && ({shard} in ['', {pod}] || !{child}))";
 const CREATED_MESSAGE: &str = "'a shard creates objects of {kind} \"{ring}\" without labels of the ring, or with its own name; \
 this one would belong to shard \"' + {shard} + '\", and this is shard \"' + {pod} + '\"'";
-/// The labels stay as they are, but for an acknowledgement: the shard was asked to let go, and both labels go, by what
-/// acknowledges for it where the drain says that something does. The webhook names nobody in that write, as its choice can't
-/// be told from the shard's own: the sharder assigns the object after it. An object that follows its owner may come to the
-/// shard that writes it.
+/// The labels stay as they are, but for an acknowledgement: both labels go after a drain. Where the drain says that
+/// something acknowledges for the shard, only that may take them off. The webhook names no shard in that write: its
+/// choice would look like the shard's own. The sharder assigns the object after it. An object that follows its owner
+/// may come to the shard that writes it.
 const KEPT: &str = "request.operation != 'UPDATE' \
     || ({shard} == {was} && {drain} == {was-drain}) \
     || ({drain} == '' && {shard} == '' && {was-drain} != '' \
@@ -77,10 +77,10 @@ const BOUND: &str = "request.operation != 'CREATE' || !({resource} == '/bindings
 const BOUND_MESSAGE: &str =
     "'a Binding with labels of {kind} \"{ring}\" would give its Pod to shard \"' + {shard} + '\"'";
 
-/// What goes to an object without showing whose it is: noted in the audit log, as nobody can judge it here. Of what is created
-/// below an object (a binding, an eviction, a token) the API server shows that alone, and so it is with a binding that names
-/// its pod itself. What is created for an owner has no label where the webhook was not asked, or knows no shard. What does
-/// not apply to a request, such as a subresource, is missing from it.
+/// What goes to an object without showing its owner. It is noted in the audit log, as this policy can't judge it. Of
+/// what is created below an object (a binding, an eviction, a token) the API server shows that alone, and so it is with
+/// a binding that names its pod itself. What is created for an owner has no label where the webhook was not asked, or
+/// knows no shard. What does not apply to a request, such as a subresource, is missing from it.
 const UNSEEN: &str = "request.operation == 'CONNECT' || request.?subResource.orValue('') == 'scale' \
     || (request.operation == 'CREATE' && (request.?subResource.orValue('') != '' || {resource} == '/bindings' \
     || ({resource} in {controlled} && {shard} == '' \
@@ -131,7 +131,7 @@ fn spec(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> ValidatingAdmission
         reason: Some("Forbidden".to_owned()),
     };
     ValidatingAdmissionPolicySpec {
-        // Nobody but shards is concerned, whatever else goes wrong in here.
+        // Only writes of shards are concerned, whatever else goes wrong in here.
         match_conditions: Some(vec![MatchCondition {
             name: "shards".to_owned(),
             expression: format!("{WHO}{}", json!(accounts)),

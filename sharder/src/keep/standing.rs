@@ -23,7 +23,7 @@ pub(crate) enum Standing {
     Pending,
     /// It is as it should be.
     InPlace {
-        /// Since when: another generation of it begins anew, by whomever it was written.
+        /// Since when this generation is known to be stored, whichever client wrote it.
         since: Instant,
         /// As it is stored.
         object: Arc<DynamicObject>,

@@ -153,7 +153,7 @@ async fn a_status_of_others_is_no_change_and_a_new_wish_waits_for_no_truce() {
     others(1, "of somebody");
     tokio::time::sleep(PERIOD / 10).await;
     assert_eq!(api.writes().len(), writes, "nothing was changed");
-    // Somebody goes on and on, and is left to it for longer each time.
+    // Another client goes on and on, and is left to it for longer each time.
     for generation in 2..40 {
         others(generation, &generation.to_string());
         tokio::time::sleep(TRUCE[0]).await;
@@ -194,7 +194,7 @@ async fn what_is_left_to_others_stays_and_what_it_said_once_goes() {
     }
 }
 
-/// Somebody sets this.
+/// Sets this field as another client.
 fn edit(api: &FakeApi, field: &str, to: Value) {
     let mut object = api.get(PATH).unwrap();
     object[field] = to;
@@ -258,7 +258,7 @@ async fn what_has_not_our_label_is_neither_changed_nor_deleted() {
 #[tokio::test(start_paused = true)]
 async fn what_is_not_there_is_not_deleted() {
     let api = FakeApi::default();
-    // As where nobody may.
+    // As where the sharder may not delete it.
     api.intercept(|asked, _| (asked.method == Method::DELETE).then_some(StatusCode::FORBIDDEN));
     let (kept, keeper) = kept(&api);
     api.remove(PATH);

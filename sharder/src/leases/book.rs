@@ -37,7 +37,7 @@ pub(super) struct LeaseKey {
 /// What an event changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Change {
-    /// Nothing that anybody must act on now: a renewal only puts off what timers wait for.
+    /// Nothing to act on now: a renewal only puts off what timers wait for.
     Nothing,
     /// A Lease whose state label no longer fits.
     Attention,

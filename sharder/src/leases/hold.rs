@@ -13,7 +13,7 @@
 //! - A renewal counts once the Lease is seen to be renewed. Until then the hold ends as it would without.
 //! - A hold is released when nothing uses it. What had no answer uses it until it can't be carried out any more. So does a
 //!   family of which not all has moved: its shard would come back to an object without its children.
-//! - What a leader before holds is acquired anew, as nobody knows how old it is, and is not released early.
+//! - What a leader before holds is acquired again, as its age is unknown. It is not released early.
 //! - A hold ends as soon as the Lease is seen to be another's, or gone.
 //!
 //! What no Lease can rule out is left: a sharder that stands still between its look at the clock and the sending.

@@ -1,6 +1,6 @@
 //! Shards that come back again and again: nothing is moved to them for a while.
 //!
-//! Known to this process alone: another leader counts anew from what it sees, as each replica does.
+//! Known to this process alone: another leader counts again from what it sees, as each replica does.
 
 use std::{collections::BTreeMap, time::Duration};
 

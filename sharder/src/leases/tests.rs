@@ -1,4 +1,4 @@
-//! Leases for tests, and tests of when shards whose Lease is late or gone are let go of.
+//! Leases for tests, and tests of when shards with a late Lease, or none, are forgotten.
 
 #![allow(clippy::unwrap_used)]
 

@@ -20,7 +20,8 @@ use ringside_runtime::explain::explain_watch;
 /// By list and watch, not by a streaming list: kube-rs begins that at resourceVersion 0, which a lagging API server
 /// answers with the past (CONTROL-PLANE, 10), and a shard that is missing there would lose its objects without a drain.
 ///
-/// After a restore of etcd the watch shows nothing until the API server's time has come to where it was, so it begins anew.
+/// After a restore of etcd the API server's time has gone back. The watch shows nothing until that time has caught up,
+/// so it begins again.
 pub(crate) async fn follow(client: Client, leases: Leases) -> Result<(), Infallible> {
     let api: Api<Lease> = Api::all(client);
     let mut went_back = leases.went_back();

@@ -146,7 +146,7 @@ async fn what_is_not_served_for_a_moment_is_not_forgotten() {
     for resource in away.departing.values_mut() {
         *resource = Err(Unusable::NotServed);
     }
-    // Before anything was looked at, and again in the midst of it.
+    // Before anything was looked at, and again while that is under way.
     for _ in 0..2 {
         ring.send_replace(Arc::new(away.clone()));
         sleep(GONE * 2 / 3).await;
@@ -204,7 +204,7 @@ async fn what_follows_a_resource_that_is_clean_already_loses_its_labels() {
     }
 }
 
-/// Objects of a live shard that was asked to let go of them.
+/// Objects of a live shard that was asked to release them.
 fn put_drained(api: &FakeApi, count: usize) {
     for i in 0..count {
         let path = path(CONFIG_MAPS, &format!("drained-{i}"));
@@ -228,7 +228,7 @@ async fn a_resource_that_is_named_again_in_the_midst_of_a_pass_keeps_its_labels(
     let named_again = of_generation(2, &example_spec());
     let ring = sender.clone();
     api.intercept(move |asked, _| {
-        // The first labels come off past the deadline; at that moment somebody names the resource again.
+        // The first labels come off past the deadline; at that moment a user names the resource again.
         let comes_off = asked.method == http::Method::PATCH && asked.path.contains("drained-");
         if comes_off {
             ring.send_replace(named_again.clone());

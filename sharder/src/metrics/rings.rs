@@ -1,4 +1,4 @@
-//! What is told of each ring, measured by the leader and shown whenever somebody asks.
+//! What the leader measures of each ring, and shows at each scrape.
 //!
 //! Points in time rather than ages: they are true whenever they are read, and `time() - …` is the age.
 

@@ -1,5 +1,5 @@
-//! Whether the API server judges and changes writes by admission policies. It stores them, and serves them, also where the
-//! admission plugin that goes by them is turned off (`--disable-admission-plugins`).
+//! Whether the API server judges and changes writes by admission policies. It stores them, and serves them, also where
+//! the admission plugin that enforces them is turned off (`--disable-admission-plugins`).
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -42,7 +42,7 @@ pub(crate) async fn validating(
     let bindings = ApiResource::erase::<ValidatingAdmissionPolicyBinding>(&());
     let steer = async |policy: &Kept, link: &Kept| {
         loop {
-            // Before rings are known, nobody knows whether what is there is to go.
+            // Before rings are known, it is unknown whether what is there is to go.
             let known = rings.borrow_and_update().clone();
             if let Some(known) = known {
                 let relied_on = known.values().any(|ring| ring.spec.asks_for_fence());

@@ -107,7 +107,7 @@ fn configuration(config: &ClientConfig, trust: &Trust, home: &Home) -> DynamicOb
         "rules": rules,
         "objectSelector": objects,
         "namespaceSelector": namespaces,
-        // Nobody but the probe is refused anything.
+        // Only the probe's own writes are refused.
         "failurePolicy": "Fail",
         "timeoutSeconds": TIMEOUT_SECONDS,
         "sideEffects": "None",

@@ -184,8 +184,8 @@ async fn carry_out(ring: &Ring, root: Root, action: Action<ShardName>, priority:
 
 /// Brings the children to where the root is going, and then the root.
 ///
-/// Where children are refused, the root goes to the shard that has them, if that is there ([`receiver_beside`]): the family stays
-/// together, and is worked on. Else it goes on without them: nobody works on what is with a shard that is gone.
+/// Where children are refused, the root goes to the shard that has them, if that is there ([`receiver_beside`]): the
+/// family stays together, and is worked on. Else it goes on without them: no shard works on what a gone shard has.
 ///
 /// [`receiver_beside`]: ringside_ring::decide::View::receiver_beside
 async fn assign(ring: &Ring, writes: &Writes, root: Root, to: ShardName, how: How) -> Result<(), Failed> {

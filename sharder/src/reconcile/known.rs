@@ -142,7 +142,7 @@ impl Known {
         ring.is_some_and(|ring| ring.is_labelled(resource))
     }
 
-    /// While a watch does not work, nothing is counted anew.
+    /// The time of the counts. While a watch does not work, it stays.
     fn counted(&self, is_current: bool) -> SystemTime {
         let counted = &mut self.since.lock().counted;
         if is_current || counted.is_none() {
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(since(Some(start), &[], true), Some(start), "nor is it known any more");
     }
 
-    /// Some are always between two shards in a join: that is no reason to call anybody.
+    /// Some are always between two shards in a join: that is no reason for an alert.
     #[test]
     fn age_of_what_has_no_shard_is_that_of_the_oldest_at_each_look() {
         let (known, start) = (Known::default(), SystemTime::now());

@@ -125,7 +125,7 @@ fn look(ring: &Ring, work: Work) -> Option<Ask> {
 /// Puts off a voluntary move that may fail at what others failed at, or that failed a while ago itself. `begins`: the drain is asked
 /// for now.
 ///
-/// Moves that are needed are never held back: nobody works on what they are about, or nobody is to.
+/// Moves that are needed are never held back. No shard works on their objects, or none is to.
 fn unless_held_back(ring: &Ring, ask: Ask, begins: bool) -> Option<Ask> {
     if ask.wanted.worked_on_by.is_none() {
         return Some(ask);

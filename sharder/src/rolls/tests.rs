@@ -95,7 +95,7 @@ async fn a_roll_that_makes_no_progress_ends_and_goes_on_when_it_does() {
     assert_eq!(world.outgoing().await, "old-1", "one was replaced meanwhile");
     sleep(Duration::from_secs(2)).await;
     assert_eq!(world.outgoing().await, "");
-    // Somebody mends it: another template.
+    // A user mends it: another template.
     put_pod(&world.api, "newer-0", "9ab", 40);
     join(&world.leases, "newer-0");
     assert_eq!(world.outgoing().await, "new-0 old-1");

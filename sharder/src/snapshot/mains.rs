@@ -103,7 +103,7 @@ pub(super) fn mains(ring: &Ring, catalog: &Catalog, problems: &mut Vec<String>) 
             mains.insert(resource.id.clone(), Main { resource, controlled, placed_by });
         }
     }
-    // What controls itself in the end follows nobody.
+    // What controls itself in the end has no main resource above it.
     circular.retain(|name| !mains.values().any(|main| main.controls(name).is_some()));
     problems.extend(unusable);
     problems.extend(circular.iter().map(|name| {

@@ -40,8 +40,8 @@ impl Announcer {
         Self { notices, leases, before: None, late: BTreeSet::new(), refusal: None }
     }
 
-    /// Tells which shards take part now that did not before, and which don't any more. At first, that is since a leader before
-    /// this one wrote the status: what changed while nobody led is told as well.
+    /// Tells which shards take part now that did not before, and which don't any more. At first, that is since a leader
+    /// before this one wrote the status. What changed while no replica led is told as well.
     pub(super) fn members(&mut self, snapshot: &Snapshot) {
         let now = snapshot.members.available().map(ToString::to_string).collect();
         let Some(before) = self.before.replace(now).or_else(|| told_before(snapshot)) else { return };
@@ -61,7 +61,7 @@ impl Announcer {
         }
     }
 
-    /// Tells which shards have become late to let go, on their Leases; the ring has a condition.
+    /// Tells which shards have become late to release objects, on their Leases; the ring has a condition.
     pub(super) fn overdue(&mut self, snapshot: &Snapshot, overdue: &BTreeMap<String, Overdue>) {
         let deadline = snapshot.spec.drain_deadline().as_secs();
         for (shard, Overdue { objects, first }) in overdue.iter().filter(|(shard, _)| !self.late.contains(*shard)) {

@@ -87,7 +87,7 @@ pub(super) fn status(
     }
 }
 
-/// Whether anybody works on the objects.
+/// Whether any shard works on the objects.
 pub(super) fn worked_on(snapshot: &Snapshot) -> Finding {
     let (all, available) = (snapshot.members.len(), snapshot.members.available().count());
     let (holds, reason, message) = match (all, available) {
@@ -161,8 +161,8 @@ pub(super) fn reached(reach: Option<&Result<(), String>>, configuration: &Standi
     Some(Finding { type_: "WebhookReachable", holds, reason, message })
 }
 
-/// Whether the weights of all shards can be read. One that can't makes the ring no less ready: its shard counts like any
-/// other, and whoever may write one Lease must not raise the alarm of a whole ring.
+/// Whether the weights of all shards can be read. One that can't makes the ring no less ready: its shard counts like
+/// any other. A client that may write one Lease must not raise the alarm of a whole ring.
 pub(super) fn weighed(faults: &[String]) -> Finding {
     without("WeightsValid", "InvalidWeight", faults, "every weight that a shard's Lease has is a number")
 }
@@ -250,7 +250,7 @@ fn some_of<'a>(all: impl IntoIterator<Item = &'a String, IntoIter: ExactSizeIter
     if more > 0 { format!("{named}; and {more} more") } else { named }
 }
 
-/// Whether the shards let go in time of what they are asked to.
+/// Whether the shards release in time what they are asked to.
 pub(super) fn in_time(snapshot: &Snapshot, overdue: &BTreeMap<String, Overdue>) -> Finding {
     let (type_, deadline) = ("DrainsInTime", snapshot.spec.drain_deadline().as_secs());
     if overdue.is_empty() {

@@ -25,11 +25,11 @@ use crate::{
 pub(super) struct Figures {
     /// For the status; none before all resources were counted.
     pub(super) objects: Option<ObjectCounts>,
-    /// By shard, the objects that it has not let go of in time, and keeps.
+    /// By shard, the objects that it has not released in time, and keeps.
     pub(super) overdue: BTreeMap<String, Overdue>,
     /// By resource, the children that can't be written.
     pub(super) refused_children: BTreeMap<GroupResource, Failed>,
-    /// By controlled resource, the objects without a controller of the ring; none before all were looked through.
+    /// By controlled resource, the objects without a controller of the ring; none before all were scanned.
     pub(super) lone: Option<BTreeMap<GroupResource, Lone>>,
     /// For the metrics.
     pub(super) measured: RingFigures,

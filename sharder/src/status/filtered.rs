@@ -85,7 +85,7 @@ mod tests {
         let now = filtered.of(&joined, None, &known);
         assert_eq!((now.observed_generation, &*now.resources), (2, &[of("secrets"), of("websites")][..]));
         assert!(filtered.joining().is_none());
-        // What leaves and comes back has to be labelled anew, whatever a status of before says.
+        // What leaves and comes back has to be labelled again, whatever a status of before says.
         filtered.of(&named(&["websites"], 3), None, &known);
         let known = Known::default();
         let stale = status(3, 3, &["secrets", "websites"]);

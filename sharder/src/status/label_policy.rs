@@ -125,7 +125,7 @@ async fn keep(
             tell(protection, come_of(&rule.standing(), &link.standing()));
             tokio::select! {
                 changed = snapshots.changed() => if changed.is_err() {
-                    // The ring is gone: whoever started this is about to stop it.
+                    // The ring is gone: the caller is about to stop this.
                     return std::future::pending::<Infallible>().await;
                 },
                 // The senders live in `rule` and `link`, so these fail never.

@@ -68,7 +68,7 @@ pub(crate) struct Told {
     pub(crate) asked: Verdicts,
     /// Whether it is told to.
     pub(crate) modes: WebhookModes,
-    /// What has to be known for the policy that keeps the labels, and whether the API server goes by it.
+    /// What has to be known for the policy that keeps the labels, and whether the API server enforces it.
     pub(crate) support: watch::Receiver<Option<Support>>,
     pub(crate) mutating: Verdicts,
     pub(crate) leases: Leases,
@@ -131,7 +131,7 @@ async fn report_on(
         webhook_stands.borrow_and_update();
         uninjected.borrow_and_update();
         let mode = Some(*modes.borrow_and_update()).filter(|mode| *mode != WebhookMode::AsStored).unwrap_or(before);
-        // Not before it is known what the resources are: the API server learns each configuration anew.
+        // Not before the resources are known: the API server learns each configuration again.
         if let (Some(trust), false) = (&*trust.borrow_and_update(), snapshot.pending) {
             webhook.want(Some(webhook_configuration(&snapshot, &told.client_config, trust, mode)));
         }
@@ -157,7 +157,7 @@ async fn report_on(
         }
         tokio::select! {
             changed = snapshots.changed() => if changed.is_err() {
-                // The ring is gone: whoever started this is about to stop it.
+                // The ring is gone: the caller is about to stop this.
                 std::future::pending::<()>().await;
             },
             // Its sender ends only with the process.
@@ -201,7 +201,7 @@ fn asked(configuration: &Standing, reach: &Verdict) -> Option<Verdict> {
     }
 }
 
-/// Whether what is refused so is refused until somebody does something about it.
+/// Whether what is refused so is refused until a user changes something.
 pub(super) fn lasts(code: Option<u16>) -> bool {
     matches!(code, Some(400..=407 | 410..=428))
 }

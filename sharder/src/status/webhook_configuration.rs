@@ -83,8 +83,9 @@ fn to_be_assigned(snapshot: &Snapshot) -> MatchCondition {
     MatchCondition { name: "to-be-assigned".to_owned(), expression: all_of(conditions.into_iter().flatten()) }
 }
 
-/// Leaves out the sharder's own assignments. The selector above is asked of the object before and after a write, and what
-/// names a shard after it is left alone by the webhook, whoever writes it (`review` in `ringside_ring::handover`).
+/// Leaves out the sharder's own assignments. The selector above is asked of the object before and after a write. The
+/// webhook leaves alone what names a shard after it, whichever client writes it (`review` in
+/// `ringside_ring::handover`).
 fn not_assigned(snapshot: &Snapshot) -> String {
     let shard = quoted(&snapshot.labels.shard);
     format!("!has(object.metadata.labels) || !({shard} in object.metadata.labels)")

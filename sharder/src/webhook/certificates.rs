@@ -73,7 +73,7 @@ impl Lifetimes {
         self.0
     }
 
-    /// What is served is made anew when less than this is left: a third, as cert-manager does.
+    /// What is served is made again when less than this is left: a third, as cert-manager does.
     fn renewal(self) -> Duration {
         self.0 / 3
     }

@@ -73,7 +73,7 @@ impl Creates {
         });
     }
 
-    /// An object was found, or not; none: nobody knows.
+    /// An object was found, or not; none: that is unknown.
     fn looked(&self, key: &(RingName, GroupResource), place: String, found: Option<bool>, policies: Vec<String>) {
         let all = &mut *self.0.lock();
         let looks = all.entry(key.clone()).or_default();

@@ -1,7 +1,7 @@
-//! How a replica ends: it goes on answering until nobody asks it any more, and sends whoever asks to the others.
+//! How a replica ends: it answers until no API server asks it any more. It sends each that asks to the other replicas.
 //!
-//! It takes a moment until a Service no longer leads to a Pod that is about to go, and on a busy node a long one. A call
-//! that is refused meanwhile would let its write pass without an owner, and nobody would notice.
+//! It takes a moment until a Service no longer leads to a Pod that is about to go, and on a busy node a long one. A
+//! call that is refused meanwhile would let its write pass without an owner, unnoticed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -87,7 +87,7 @@ mod tests {
         router.clone().oneshot(request).await.unwrap()
     }
 
-    /// How long after the signal it is over, where somebody asks each second so often.
+    /// Returns how long it takes after the signal, where a client asks so often, once a second.
     async fn over_after(questions: usize) -> Duration {
         let shutdown = Shutdown::new();
         let farewell = Arc::new(Farewell::new(shutdown.clone()));

@@ -1,7 +1,7 @@
 //! What of a review's JSON is read although something about it is odd.
 //!
-//! The API server writes reviews by its own types, so none of this is to be expected; but whoever creates an object must not
-//! be told of it.
+//! The API server writes reviews by its own types, so none of this is to be expected. But a client that creates an
+//! object must not be told of it.
 
 use std::{collections::BTreeMap, fmt, marker::PhantomData};
 

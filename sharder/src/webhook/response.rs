@@ -79,7 +79,7 @@ impl Answer {
         self
     }
 
-    /// Whoever writes is told that something is odd.
+    /// The client that writes is told that something is odd.
     pub(super) fn with_warning(mut self, warning: impl Into<String>) -> Self {
         let mut warning = format!("ringside-sharder: {}", warning.into());
         let end = warning.floor_char_boundary(MAX_WARNING);

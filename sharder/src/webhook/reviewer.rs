@@ -97,7 +97,7 @@ impl Reviewer {
             Decision::Assign(patch) => {
                 if request.dry_run != Some(true) {
                     self.metrics.assigned(&snapshot.ring, &request.resource);
-                    // An acknowledgement: nobody else sees this move end.
+                    // An acknowledgement: only the webhook sees this move end.
                     let age = request.drain(&snapshot.labels).and_then(|id| move_id::age(id, SystemTime::now()));
                     age.inspect(|age| self.metrics.move_took(&snapshot.ring, *age));
                     self.note_create(&request, snapshot);
@@ -112,7 +112,7 @@ impl Reviewer {
         }
     }
 
-    /// An object is about to be created with its label, if nobody refuses that.
+    /// An object is about to be created with its label, if no other webhook or policy refuses that.
     fn note_create(&self, request: &Request, snapshot: &Snapshot) {
         let (Some(object), true) = (request.placed(), request.creates()) else { return };
         if let (Some(resource), Some(name)) = (snapshot.resource(&request.resource), object.name) {
@@ -156,8 +156,8 @@ impl Reviewer {
         known.map_or(Decision::Leave, |owner| followed(request, snapshot, (owner.main, place(&owner)), None))
     }
 
-    /// Decides by the owner of a controlled object. One that has just been let go of gets its next shard in a moment: a
-    /// child that is created right now must not be guessed to be elsewhere.
+    /// Decides by the owner of a controlled object. An owner that was just released gets its next shard in a moment.
+    /// The webhook must not guess another shard for a child that is created right now.
     async fn follow<'a>(
         &self,
         request: &'a Request,
@@ -193,7 +193,7 @@ impl Reviewer {
         self.owners.objects.join(key, read).await
     }
 
-    /// The available shard that works on an owner, or is about to let go of it. None when no available shard has it.
+    /// The available shard that works on an owner, or is about to release it. None when no available shard has it.
     ///
     /// A shard that is not available as far as this replica knows may have come back: then its controller already creates
     /// children, and only the API server can tell.

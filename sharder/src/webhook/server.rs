@@ -50,7 +50,7 @@ pub(crate) const ENDS_WITHIN: Duration = FAREWELL_TIMEOUT.saturating_add(DRAIN_T
 /// Pause after a failure to accept, such as too many open files: an immediate next attempt would fail alike.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves the webhook until the shutdown, and then until nobody asks it any more ([`Farewell`]).
+/// Serves the webhook until the shutdown, and then until no client asks it any more ([`Farewell`]).
 pub(crate) async fn serve(
     listener: TcpListener,
     acceptor: TlsAcceptor,
@@ -96,7 +96,7 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-/// One connection: its end and its failures concern nobody else.
+/// Serves one connection. Its end and its failures concern no other connection.
 async fn connect<S>(stream: S, acceptor: TlsAcceptor, router: Router, watcher: Watcher)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

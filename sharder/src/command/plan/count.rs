@@ -149,7 +149,7 @@ fn ownership(object: Object<'_>) -> Ownership<'_> {
     Ownership { shard, drain: object.drain().map(|drain| &*drain.value) }
 }
 
-/// What becomes of the labels of somebody who is not let go of by himself.
+/// What becomes of the labels of an object that is not drained by itself.
 fn released(now: Ownership<'_>) -> Action<ShardName> {
     if now == Ownership::default() { Action::Keep } else { Action::Release }
 }

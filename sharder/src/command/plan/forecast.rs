@@ -20,7 +20,7 @@ use crate::snapshot::Snapshot;
 pub(super) enum How {
     /// It has none: it gets one.
     Assigned,
-    /// The one that it has is asked to let go of it.
+    /// The one that it has is asked to release it.
     Drained,
     /// The one that it has was asked already.
     UnderWay,
@@ -28,9 +28,9 @@ pub(super) enum How {
     Taken,
     /// Its controller is there, or is about to be.
     Follows,
-    /// It is not the ring's any more, and the one that it has is asked to let go of it.
+    /// It has left the ring, and the one that it has is asked to release it.
     Withdrawn,
-    /// It is not the ring's any more, and nobody has it, or whoever has its owner.
+    /// It has left the ring, and its labels come off without a drain.
     Released,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Way {
 pub(super) enum Whose {
     Shard(ShardName),
     Nobody,
-    /// A name that no shard of the ring has. All are counted as one: anybody can write any number of them.
+    /// A name that no shard of the ring has. All are counted as one: a user can write any number of them.
     Others,
 }
 
@@ -86,7 +86,7 @@ pub struct Forecast {
     /// How many shards take part, now and then.
     pub(super) replicas: (usize, usize),
     pub(super) shards: BTreeMap<ShardName, Standing>,
-    /// Objects that nobody has, or somebody who is no shard, and those that would stay so.
+    /// Objects that no shard of the ring has, now and then.
     pub(super) without: (u64, u64),
     pub(super) ways: BTreeMap<Way, u64>,
     /// Objects and children that were looked at.
@@ -240,7 +240,7 @@ impl Forecast {
 }
 
 impl Whose {
-    /// The shard's name; nothing for nobody.
+    /// The shard's name; null where no shard has the object.
     fn for_programs(&self) -> Value {
         match self {
             Self::Shard(shard) => json!(shard.as_str()),

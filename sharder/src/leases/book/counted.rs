@@ -120,8 +120,8 @@ impl Book {
         (of_ring.listed.is_some() || !seen.is_empty()).then_some(counting)
     }
 
-    /// Finds out anew which Leases make shards. One that makes none any more has the time to notice that it has when its Lease
-    /// vanishes.
+    /// Finds out again which Leases make shards. One that makes none any more has the time to notice that it has when
+    /// its Lease vanishes.
     pub(super) fn recount(&mut self, now: Moment) {
         let may = |(key, seen): &(&LeaseKey, &Observed)| {
             seen.owner != LeaseOwner::Other && self.has_shards_in(&seen.ring, &key.namespace)
@@ -172,9 +172,9 @@ impl Book {
         too_many.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Whether a shard of this name may work whose Lease makes none. Behind a proxy it ends by itself where the ring has no
-    /// shards, and once it has read that it is not admitted. `beside`: while another Lease of the name makes a shard, one where
-    /// the ring has none does not matter, as anybody may have made that.
+    /// Whether a shard of this name may work whose Lease makes none. Behind a proxy it ends by itself where the ring
+    /// has no shards, and once it has read that it is not admitted. `beside`: another Lease of the name makes a shard.
+    /// Then one where the ring has none does not matter: any client may create it.
     pub(in crate::leases) fn works_uncounted(&self, ring: &RingName, shard: &str, beside: bool) -> bool {
         self.uncounted(ring, shard).any(|(key, seen)| match self.is_beyond(key) {
             true => may_work(seen),

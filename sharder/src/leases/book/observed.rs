@@ -66,8 +66,8 @@ impl Observed {
         self.lease.metadata.uid == other.lease.metadata.uid
     }
 
-    /// Whether `self` was seen by somebody who looked into the past: a write's answer overtakes the watch,
-    /// and another API server may lag. Taking it would bring a dead shard back to life for a moment.
+    /// Whether `self` is an older state than `other`. A write's answer overtakes the watch, and another API server may
+    /// lag. Taking it would bring a dead shard back to life for a moment.
     pub(super) fn is_older_than(&self, other: &Self) -> bool {
         is_older(&self.lease, &other.lease)
     }
@@ -90,7 +90,7 @@ impl Observed {
         self
     }
 
-    /// Its state for whoever places objects: nobody waits for this one's judgement of a shard that others found to be late.
+    /// Its state for the placement of objects. A shard that a judge before found late is expired until it renews.
     pub(super) fn state(&self, now: Moment, since: Moment) -> ShardState {
         match self.judge(now, since).state {
             ShardState::Ready if self.late_before => ShardState::Expired,

@@ -327,7 +327,7 @@ fn a_shard_that_another_judge_found_late_is_ready_when_it_renews() {
         let mut book = book([labelled(lease("a", "a", 0, 1), found)], at(0));
         assert_eq!(state(&book, "a", 0), Some(ShardState::Expired));
         book.expire(at(0));
-        // Its leader judges anew, and says so.
+        // The leader judges it again, and labels it ready.
         book.seen(labelled(lease("a", "a", 0, 2), "ready"), at(1));
         assert_eq!(state(&book, "a", 1), Some(ShardState::Expired));
         assert_eq!(book.seen(labelled(lease("a", "a", 2, 3), "ready"), at(2)), Change::Membership);

@@ -104,7 +104,7 @@ impl Held {
         (may && state.has_progress && !state.is_over).then(|| state.since + self.lasts / 3)
     }
 
-    /// Whether the Lease is as the sharder wrote it. From a renewal on it lasts anew.
+    /// Whether the Lease is as the sharder wrote it. A renewal begins its duration again.
     pub(super) fn is(&self, lease: &LeaseSpec, now: Moment) -> bool {
         let state = &mut *self.state.lock();
         if let Some((since, spec)) = state.asked.take_if(|(_, spec)| spec == lease) {

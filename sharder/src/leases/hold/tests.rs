@@ -100,7 +100,7 @@ async fn a_hold_is_for_twice_the_duration_and_is_released_when_nothing_uses_it()
     assert_eq!(writes_to(&api, &path), 2);
 }
 
-/// The one before may have written under its hold until a moment ago; the shard waits anew.
+/// The leader before may have written under its hold until a moment ago. The shard waits again for as long.
 #[tokio::test(start_paused = true)]
 async fn what_a_leader_before_holds_is_acquired_anew_for_as_long() {
     let (api, leases) = (FakeApi::default(), seen_for_long(&["a"]));

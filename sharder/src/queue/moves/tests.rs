@@ -12,7 +12,7 @@ const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// An API server, and shards that let go of all they are asked for after their grace.
+/// An API server, and shards that release what they are asked for after their grace.
 #[derive(Clone, Copy, Debug)]
 struct Ground {
     /// Writes that it works on at once, and how long one takes.

@@ -54,7 +54,7 @@ pub(super) enum Entry {
 pub(super) struct Wait {
     until: Tick,
     priority: Priority,
-    /// Whether it failed: it waits to the end, whoever names it.
+    /// Whether it failed: naming the key again does not shorten its wait.
     pub(super) failed: bool,
     /// Until when it waits if its object is another version.
     soon: Tick,

@@ -87,7 +87,7 @@ async fn one_object_that_is_never_released_stays_and_holds_up_no_other() {
     assert_eq!(world.shard(CONFIG_MAPS, &kept).as_deref(), Some("a"));
 }
 
-/// Behind the fence it loses the object, after a minute in which nobody worked on that.
+/// Behind the fence the shard loses the object, after a minute without work on it.
 #[tokio::test(start_paused = true)]
 async fn behind_the_fence_few_objects_are_taken_by_force_from_a_shard_that_works() {
     let mut world = World::fenced();

@@ -82,10 +82,10 @@ impl Expressions {
             conditions: [
                 // Who decides about the labels.
                 format!("request.userInfo.username != {sharder}"),
-                // A copy of another object (a user is no shard, and has none to give, not even an empty one; nor has a shard to
-                // what it creates below an owner, which may be another's by now: the webhook looks); or a change of
-                // the owner, or of a drain that is under way. To ask for a drain by hand is fine, but not of a child: it goes
-                // with its owner, and nobody would let go of it.
+                // A copy of another object (a user is no shard, and has none to give, not even an empty one; nor has a
+                // shard to what it creates below an owner, which may be another's by now: the webhook looks); or a
+                // change of the owner, or of a drain that is under way. A user may ask for a drain by hand, but not of
+                // a child. A child goes with its owner, and no shard would release it.
                 format!(
                     "request.operation == 'CREATE' \
                          ? {new_drain}.hasValue() || ({new_shard}.hasValue() && ({follows} || {pod} == '' || {new_shard}.value() != {pod})) \

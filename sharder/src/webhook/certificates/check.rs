@@ -53,7 +53,7 @@ pub(super) fn accepted(authority: &str, pair: &ServingPair, names: &BTreeSet<Str
 }
 
 impl Signer {
-    /// Whether what is signed with the key is trusted by whoever trusts the certificate.
+    /// Whether a client that trusts the certificate trusts what the key signs.
     pub(super) fn is_whole(&self, now: Timestamp) -> bool {
         let name = "localhost".to_owned();
         let sample = Authority::with_key(AUTHORITY, &self.key).and_then(|authority| {

@@ -1,4 +1,4 @@
-//! A certificate that somebody else keeps: cert-manager, in a Secret that the kubelet shows as files.
+//! A certificate that cert-manager keeps, in a Secret that the kubelet shows as files.
 
 use std::{
     convert::Infallible,

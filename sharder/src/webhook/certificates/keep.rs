@@ -33,7 +33,7 @@ use crate::{
     webhook::ServingIdentity,
 };
 
-/// What the time is: certificates are the one thing here that goes by the wall clock, as their readers do.
+/// Tells what the time is. Certificates are valid by the wall clock, on which their readers check them.
 pub(crate) type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// Why there are no certificates.
@@ -148,7 +148,7 @@ impl Keeper {
                     tracing::info!(secret = SECRET_NAME, ?changes, "wrote the webhook's certificates");
                     return self.take(written.metadata.resource_version, wanted).await;
                 }
-                // Another replica was faster, or somebody deleted it just now: what is there by now counts.
+                // Another replica was faster, or a user deleted it just now: what is there counts.
                 Err(error) if matches!(code(&error), Some(404 | 409)) => {}
                 Err(error) => return Err(error.into()),
             }

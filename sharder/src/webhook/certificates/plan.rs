@@ -1,8 +1,9 @@
 //! What must happen to the certificates next, as a function of what they say and of the time.
 //!
-//! A served certificate is renewed well before its end. An authority has a successor long before its own: the successor is
-//! trusted first, and signs only when every API server can know of it. Whoever signed before is trusted until its end, and
-//! so outlives all that it has signed. At no time is anything served that somebody does not trust yet, or no longer.
+//! A served certificate is renewed well before its end. An authority has a successor long before its own: the successor
+//! is trusted first, and signs only when every API server can know of it. The one before stays trusted until its end,
+//! and so outlives all that it has signed. No replica serves what an API server does not trust yet, or does not any
+//! more.
 
 use std::collections::BTreeSet;
 

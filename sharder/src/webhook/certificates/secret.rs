@@ -60,7 +60,7 @@ pub(super) fn empty() -> Secret {
     Secret { metadata, ..Secret::default() }
 }
 
-/// What the Secret holds. What is served may be nonsense: it is made anew then.
+/// What the Secret holds. What is served may be nonsense: it is made again then.
 pub(super) fn read(secret: &Secret, now: Timestamp) -> Result<Certificates, Nonsense> {
     let get = |name: &'static str| {
         let bytes = secret.data.as_ref().and_then(|data| data.get(name));

@@ -100,7 +100,7 @@ fn a_secret_with_nonsense_in_it_is_not_used() {
     }
     assert_eq!(spoilt("ca.key", None), Err(Nonsense::Missing("ca.key")));
     assert_eq!(spoilt("ca.crt", Some(" ")), Err(Nonsense::Missing("ca.crt")));
-    // What can be made anew by the same authority is.
+    // What the same authority can make again is made again.
     for (key, value) in [("tls.crt", None), ("tls.key", Some("nonsense")), ("tls.key", Some(&*other.pair.key))] {
         let read = spoilt(key, value).unwrap();
         let (change, after) = read.step(&need(None), false, start()).unwrap().unwrap();
@@ -329,7 +329,7 @@ async fn a_replica_stays_trusted_when_another_had_nothing_to_go_on_from() {
     old.ready().await;
     let (serves, told) = (old.serves(), old.bundle());
     api.put(CONFIGURATION, configuration(&told));
-    // Somebody deletes the Secret, and a replica that starts right now makes it anew.
+    // A user deletes the Secret, and a replica that starts right now makes it again.
     let lost = FakeApi::default();
     let mut new = Replica::start(&lost, &clock);
     new.ready().await;

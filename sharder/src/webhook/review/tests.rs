@@ -171,7 +171,8 @@ fn an_acknowledgement_is_not_undone() {
         childless.hash_ring().owner(&key).unwrap().as_str()
     );
 
-    // The API server's fence could not tell this choice from one of the shard's own; nor of what is nobody's already.
+    // The API server's fence could not tell this choice from one of the shard's own. Nor could it for what has no shard
+    // already.
     let fenced = json!({"fence": "APIServer", "resources": [{"group": "", "resource": "configmaps"}]});
     let fenced = snapshot_of(&ring(&fenced), &[("a", ShardState::Ready), ("b", ShardState::Ready)]);
     assert_eq!(decide(&main, &fenced), Decision::Leave);
@@ -336,7 +337,7 @@ fn labels_are_found_however_they_are_written() {
     assert!(!assigned(&format!(r#""labels":{{"{}":"a"}},"x":1"#, ring.labels.shard)));
     assert!(!assigned(&format!(r#""labels":{{"{escaped}":"\u0061"}},"x":1"#)));
     assert!(!assigned(&format!(r#""\u006cabels":{{"{escaped}":"a","other":null}},"x":1"#)));
-    // What is no text names nobody.
+    // What is no text names no shard.
     for value in ["null", "1", "-1", "0.5", "true", "[]", "{}", r#"["a"]"#, r#"{"a":{}}"#] {
         assert!(assigned(&format!(r#""labels":{{"{}":{value}}},"x":1"#, ring.labels.shard)), "{value}");
     }
