@@ -109,32 +109,3 @@ fn object_takes_up_at_most_a_hundred_bytes() {
     let an_object = index.bytes() / 300_000;
     assert!((48..=100).contains(&an_object), "{an_object} bytes an object");
 }
-
-/// `cargo test --release -p ringside-sharder --lib -- --ignored --nocapture resident`
-#[test]
-#[ignore = "half a minute, and half a gigabyte; a measurement"]
-#[allow(clippy::print_stderr)]
-fn resident_memory_of_three_million_objects() {
-    let resident = || {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().to_owned();
-        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() / 1000
-    };
-    let (index, ..) = index();
-    for roots in [100_000, 1_000_000] {
-        let before = resident();
-        let began = std::time::Instant::now();
-        fill(&index, roots);
-        let (filled, bytes) = (began.elapsed(), index.bytes() / 1_000_000);
-        let began = std::time::Instant::now();
-        let mut elsewhere = 0;
-        index.walk(|object| elsewhere += usize::from(matches!(object.role(), Role::Root { point } if point % 4 == 0)));
-        eprintln!(
-            "{roots} + {}: {bytes} MB by its own count, {before} -> {} MB resident, filled in {filled:?}, walked in {:?} ({elsewhere})",
-            2 * roots,
-            resident(),
-            began.elapsed(),
-        );
-        assert!(resident() <= 450);
-    }
-}
