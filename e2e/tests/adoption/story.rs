@@ -1,13 +1,16 @@
 //! The story.
 
-use std::{fs, time::Instant};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::Pod},
     jiff::Timestamp,
 };
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
-use ringside_e2e::helm::Chart;
+use ringside_e2e::{eventually::eventually, helm::Chart};
 use ringside_ring::RingLabels;
 use serde_json::{Value, json};
 
@@ -19,6 +22,8 @@ use crate::{
 };
 
 const CONTROLLER: &str = "website-controller";
+/// For Pods that end: the usual grace, and time for a busy machine.
+const DEADLINE: Duration = Duration::from_secs(90);
 
 pub(crate) async fn tell(fixture: &Fixture) {
     let (node, client) = (&fixture.node, fixture.node.client());
@@ -51,6 +56,7 @@ pub(crate) async fn tell(fixture: &Fixture) {
 
     terminal.run("ringside uninject default/website-controller");
     rolled_out(&terminal);
+    until_none_ends(&client).await;
     let rights = terminal.run("ringside rbac websites --shards default/website-controller");
     fs::write(terminal.folder().join("rbac.yaml"), rights).unwrap();
     terminal.run("ringside cleanup websites");
@@ -98,6 +104,19 @@ async fn a_day(terminal: &Terminal<'_>, client: &Client, chart: &Chart) {
 
 fn rolled_out(terminal: &Terminal<'_>) {
     terminal.run("kubectl rollout status deployment website-controller --timeout 180s");
+}
+
+/// A Pod that ends keeps its Lease until then, and `kubectl rollout status` does not wait for it.
+async fn until_none_ends(client: &Client) {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    eventually("no Pod of the controller ends", DEADLINE, || async {
+        let pods = pods.list(&ListParams::default().labels("app=website-controller")).await;
+        let pods = pods.map_err(|error| error.to_string())?.items;
+        let ending: Vec<_> = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()).collect();
+        if ending.is_empty() { Ok(()) } else { Err(format!("{} do", ending.len())) }
+    })
+    .await
+    .unwrap();
 }
 
 /// The template of the controller's Pods, without what a restart leaves there.

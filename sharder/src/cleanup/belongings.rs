@@ -25,8 +25,31 @@ const RESOURCES: [&str; 5] = [
 pub(crate) struct Belonging {
     pub(crate) resource: GroupResource,
     pub(crate) name: String,
-    /// Why it is still there.
-    pub(crate) fault: Option<String>,
+    pub(crate) outcome: Outcome,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It was removed, or is there where nothing is removed.
+    Removed,
+    /// It has to stay for now, for this reason.
+    Kept(&'static str),
+    /// It could not be removed, for this reason.
+    Failed(String),
+}
+
+impl Outcome {
+    /// Whether it is as it should be.
+    pub(crate) fn is_clean(&self) -> bool {
+        !matches!(self, Self::Failed(_))
+    }
+}
+
+impl From<Option<String>> for Outcome {
+    fn from(fault: Option<String>) -> Self {
+        fault.map_or(Self::Removed, Self::Failed)
+    }
 }
 
 /// Removes what is there, or only looks for it.
@@ -54,7 +77,7 @@ pub(crate) async fn remove(client: &Client, ring: &RingName, dry_run: bool) -> V
             Err(LookUpError::NotServed(_)) => continue,
             Err(error @ LookUpError::NoAnswer(_)) => Some(error.to_string()),
         };
-        found.push(Belonging { resource, name: name.clone(), fault: outcome });
+        found.push(Belonging { resource, name: name.clone(), outcome: outcome.into() });
     }
     found
 }

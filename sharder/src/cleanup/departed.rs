@@ -10,7 +10,10 @@ use ringside_ring::RingName;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Cleanup, Scope, Tallies, belongings};
+use super::{
+    Cleanup, Scope, Tallies,
+    belongings::{self, Outcome},
+};
 use crate::{
     queue::limiter::Priority,
     snapshot::{Snapshot, Snapshots},
@@ -117,7 +120,7 @@ async fn clean(cleanup: &Cleanup, scope: &Scope) {
     let ring = &cleanup.ring;
     tracing::info!(%ring, "a ring is gone; taking its labels off");
     for belonging in belongings::remove(&cleanup.client, ring, false).await {
-        if let Some(fault) = belonging.fault {
+        if let Outcome::Failed(fault) = belonging.outcome {
             tracing::warn!(%ring, resource = %belonging.resource, name = belonging.name, fault, "can't remove what was made for a ring");
         }
     }

@@ -1,6 +1,6 @@
 //! Leases of replicas of a ring that is gone: no sharder removes them any more.
 
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, ListParams, Preconditions},
@@ -12,22 +12,35 @@ use ringside_ring::{
 };
 use ringside_runtime::explain::{code, explain};
 
-use super::belongings::Belonging;
+use super::belongings::{Belonging, Outcome};
 
-/// Deletes the Leases that no replica holds, or only looks for them. One that is held stays: its replica works.
+/// Why a Lease stays.
+const HELD: &str = "kept, as its Pod is there: run this again when that has ended";
+
+/// Deletes the Leases of replicas that have ended, or only looks for them. A killed replica's names it as the holder for good:
+/// it has ended where its Pod is gone.
 pub(crate) async fn remove(client: &Client, ring: &RingName, dry_run: bool) -> Vec<Belonging> {
     let of_ring = ListParams::default().labels(&ring.lease_selector());
     let listed = match Api::<Lease>::all(client.clone()).list(&of_ring).await {
         Ok(listed) => listed.items,
-        Err(error) => return vec![belonging("of the ring's replicas".to_owned(), Some(explain(&error)))],
+        Err(error) => return vec![belonging("of the ring's replicas".to_owned(), Outcome::Failed(explain(&error)))],
     };
-    let is_free =
-        |lease: &Lease| LeaseOwner::of(lease, None) == LeaseOwner::Shard && !LeaseFacts::of(lease).held_by_shard;
     let mut found = Vec::new();
-    for lease in listed.into_iter().filter(is_free) {
+    for lease in listed.into_iter().filter(|lease| LeaseOwner::of(lease, None) == LeaseOwner::Shard) {
         let (namespace, name) = (lease.namespace().unwrap_or_default(), lease.name_any());
-        let fault = if dry_run { None } else { delete(client, &namespace, &lease).await };
-        found.push(belonging(format!("{namespace}/{name}"), fault));
+        let pod = match LeaseFacts::of(&lease).held_by_shard {
+            true => Api::<Pod>::namespaced(client.clone(), &namespace).get_metadata_opt(&name).await,
+            false => Ok(None),
+        };
+        let outcome = match pod {
+            // Its replica works.
+            Ok(Some(_)) if dry_run => continue,
+            Ok(Some(_)) => Outcome::Kept(HELD),
+            Ok(None) if dry_run => Outcome::Removed,
+            Ok(None) => delete(client, &namespace, &lease).await.into(),
+            Err(error) => Outcome::Failed(explain(&error)),
+        };
+        found.push(belonging(format!("{namespace}/{name}"), outcome));
     }
     found
 }
@@ -42,7 +55,7 @@ async fn delete(client: &Client, namespace: &str, lease: &Lease) -> Option<Strin
     }
 }
 
-fn belonging(name: String, fault: Option<String>) -> Belonging {
+fn belonging(name: String, outcome: Outcome) -> Belonging {
     let resource = GroupResource { group: "coordination.k8s.io".to_owned(), resource: "leases".to_owned() };
-    Belonging { resource, name, fault }
+    Belonging { resource, name, outcome }
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     belonging::belonging_labels,
+    cleanup::belongings::Outcome,
     fixtures::FakeApi,
     reconcile::tests::{CONFIG_MAPS, SECRETS, path},
     snapshot::tests::resource,
@@ -182,7 +183,7 @@ fn of_a_ring_that_is_gone_what_labelled_objects_control_is_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_without_holder_is_deleted_and_one_that_is_held_stays() {
+async fn leases_of_replicas_that_ended_are_deleted_and_one_whose_pod_is_there_stays() {
     let api = FakeApi::default();
     let lease = |name: &str, holder: &str| {
         json!({"metadata": {"name": name, "namespace": "default", "uid": name, "resourceVersion": "1",
@@ -193,17 +194,23 @@ async fn lease_without_holder_is_deleted_and_one_that_is_held_stays() {
     let all = [
         lease("released", ""),
         lease("taken-over", "shardlease-controller"),
+        lease("killed", "killed"),
         lease("held", "held"),
         lease("lock", "x"),
     ];
+    api.put("/api/v1/namespaces/default/pods/held", json!({"metadata": {"name": "held", "namespace": "default"}}));
     api.put("/apis/coordination.k8s.io/v1/leases", json!({"metadata": {}, "items": all}));
     for lease in &all {
         api.put(&path(lease["metadata"]["name"].as_str().unwrap()), lease.clone());
     }
-    let left = || ["released", "taken-over", "held", "lock"].map(|name| api.get(&path(name)).is_some());
-    for (dry_run, wanted) in [(true, [true; 4]), (false, [false, false, true, true])] {
+    let left = || ["released", "taken-over", "killed", "held", "lock"].map(|name| api.get(&path(name)).is_some());
+    for (dry_run, wanted) in [(true, [true; 5]), (false, [false, false, false, true, true])] {
         let found = lease::remove(&api.client(), &"example".parse().unwrap(), dry_run).await;
-        assert_eq!(found.len(), 2, "{found:?}");
+        let outcomes = found.iter().map(|it| (&*it.name, matches!(it.outcome, Outcome::Kept(_))));
+        let removed = ["default/released", "default/taken-over", "default/killed"].map(|name| (name, false));
+        let kept = (!dry_run).then_some(("default/held", true));
+        assert_eq!(outcomes.collect::<Vec<_>>(), removed.into_iter().chain(kept).collect::<Vec<_>>());
+        assert!(found.iter().all(|it| it.outcome.is_clean()), "{found:?}");
         assert_eq!(left(), wanted);
     }
 }

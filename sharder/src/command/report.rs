@@ -5,7 +5,11 @@ use std::fmt;
 use ringside_ring::{RingName, cluster_ring::GroupResource};
 use serde_json::{Value, json};
 
-use crate::cleanup::{Tallies, Tally, belongings::Belonging, templates::Holder};
+use crate::cleanup::{
+    Tallies, Tally,
+    belongings::{Belonging, Outcome},
+    templates::Holder,
+};
 
 /// What became of a ring.
 #[derive(Debug)]
@@ -22,15 +26,21 @@ pub struct Report {
 impl Report {
     /// Whether nothing is left that should be gone.
     pub fn is_clean(&self) -> bool {
-        self.belongings.iter().all(|belonging| belonging.fault.is_none())
+        self.belongings.iter().all(|belonging| belonging.outcome.is_clean())
             && self.tallies.values().all(Tally::is_clean)
             && self.templates.is_empty()
     }
 
     /// The same as a JSON object.
     pub fn json(&self) -> Value {
-        let belonging =
-            |it: &Belonging| json!({"resource": it.resource.to_string(), "name": it.name, "fault": it.fault});
+        let belonging = |it: &Belonging| {
+            let (kept, fault) = match &it.outcome {
+                Outcome::Removed => (None, None),
+                Outcome::Kept(why) => (Some(*why), None),
+                Outcome::Failed(why) => (None, Some(why)),
+            };
+            json!({"resource": it.resource.to_string(), "name": it.name, "kept": kept, "fault": fault})
+        };
         let tally = |(resource, it): (&GroupResource, &Tally)| {
             json!({"resource": resource.to_string(), "labelled": it.found, "left": self.left(it), "copies": it.copies,
                 "fault": it.fault})
@@ -60,8 +70,13 @@ impl fmt::Display for Report {
         if self.had_ring {
             writeln!(f, "{} {}: {done}", self.ring.kind(), self.ring.name())?;
         }
-        for Belonging { resource, name, fault } in &self.belongings {
-            writeln!(f, "{resource} {name}: {}", fault.as_deref().unwrap_or(done))?;
+        for Belonging { resource, name, outcome } in &self.belongings {
+            let outcome = match outcome {
+                Outcome::Removed => done,
+                Outcome::Kept(why) => why,
+                Outcome::Failed(why) => why,
+            };
+            writeln!(f, "{resource} {name}: {outcome}")?;
         }
         let rows: Vec<_> = self.tallies.iter().filter(|(_, tally)| tally.found > 0 || !tally.is_clean()).collect();
         let width =
@@ -108,7 +123,7 @@ mod tests {
             (id("pods"), Tally::default()),
             (id("secrets"), secrets),
         ];
-        let belonging = Belonging { resource: id("policies"), name: "p".into(), fault: None };
+        let belonging = Belonging { resource: id("policies"), name: "p".into(), outcome: Outcome::Removed };
         let ring = "example".parse().unwrap();
         Report {
             ring,
