@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::{
     election::waits::{Waiting, Waits},
-    policy::Knowledge,
+    policy::RingState,
     views::Views,
 };
 
@@ -107,7 +107,7 @@ impl Controller {
     }
 
     /// Judges it for as long as the Lease is held, since `began`: before that it could not be seen.
-    pub async fn judge(&self, began: Instant, mut knowledge: watch::Receiver<Knowledge>) -> Infallible {
+    pub async fn judge(&self, began: Instant, mut knowledge: watch::Receiver<RingState>) -> Infallible {
         if self.mode == Mode::Always {
             return pending().await;
         }
@@ -177,8 +177,8 @@ impl Controller {
     }
 
     /// The main resources of the ring that there can be a view of: they are served, and narrowed. None while the ring is not known.
-    fn mains_of(&self, knowledge: &Knowledge) -> Option<BTreeSet<GroupResource>> {
-        let Knowledge::Known(policy) = knowledge else { return None };
+    fn mains_of(&self, knowledge: &RingState) -> Option<BTreeSet<GroupResource>> {
+        let RingState::Known(policy) = knowledge else { return None };
         let unserved = self.views.unserved();
         let mains = policy.families.keys().filter(|main| policy.narrows(main) && !unserved.contains(*main));
         Some(mains.cloned().collect())

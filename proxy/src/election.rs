@@ -36,7 +36,6 @@ use crate::{
 };
 
 mod answer;
-mod asked;
 mod codec;
 mod elsewhere;
 pub(crate) mod follow;
@@ -45,6 +44,7 @@ mod judged;
 mod kept;
 pub mod lead;
 mod lock;
+mod lock_request;
 mod messages;
 mod object;
 mod patch;
@@ -56,7 +56,6 @@ mod tests;
 pub mod waits;
 
 use answer::{Said, respond};
-pub use asked::Asked;
 pub use elsewhere::Elsewhere;
 pub use hold::{Claim, Hold};
 pub use judged::{Judged, Judgement};
@@ -64,6 +63,7 @@ pub(crate) use kept::Kept;
 pub use lead::LeadInDoubt;
 use lock::Lock;
 pub use lock::LockRefusal;
+pub use lock_request::LockRequest;
 use object::Object;
 pub use object::{Kind, LockName};
 use ringside_runtime::admin::Check;
@@ -89,7 +89,7 @@ pub struct Locks {
     /// Tells who follows one of them that something has become of them.
     changes: watch::Sender<()>,
     /// What the controller may believe to lead by, also where it is no lock here any more.
-    believed: Mutex<HashMap<LockName, Belief>>,
+    claims: Mutex<HashMap<LockName, LeadershipClaim>>,
     /// Where that is kept for the proxy that comes after this one.
     kept: Option<Kept>,
     /// What those may take that are not named, in bytes.
@@ -100,8 +100,8 @@ pub struct Locks {
 
 /// That the controller leads by a lock.
 #[derive(Clone, Copy, Debug)]
-struct Belief {
-    told: Instant,
+struct LeadershipClaim {
+    confirmed_at: Instant,
     /// So long after it is told, or after it is first told otherwise: until then it tries.
     lasts: Duration,
     /// When it was first not told any more that it leads.
@@ -110,15 +110,15 @@ struct Belief {
     ours: bool,
 }
 
-impl Belief {
+impl LeadershipClaim {
     fn new(lasts: Duration) -> Self {
-        Self { told: Instant::now(), lasts, refused: None, ours: true }
+        Self { confirmed_at: Instant::now(), lasts, refused: None, ours: true }
     }
 
     fn is_over(&self) -> bool {
         match self.refused {
-            Some(refused) => self.told.max(refused).elapsed() >= self.lasts,
-            None => self.told.elapsed() >= self.lasts + STANDSTILL,
+            Some(refused) => self.confirmed_at.max(refused).elapsed() >= self.lasts,
+            None => self.confirmed_at.elapsed() >= self.lasts + STANDSTILL,
         }
     }
 }
@@ -132,7 +132,7 @@ impl Locks {
             named: BTreeSet::new(),
             learned: Mutex::default(),
             changes: watch::Sender::default(),
-            believed: Mutex::default(),
+            claims: Mutex::default(),
             kept: None,
             room: MAX_BYTES,
             refused: Refused::default(),
@@ -142,8 +142,8 @@ impl Locks {
 
     /// With what a proxy before this one has told a controller that may run still.
     pub(crate) fn kept_in(home: String, kept: Kept) -> Self {
-        let believed = kept.read().into_iter().map(|(name, lasts)| (name, Belief::new(lasts))).collect();
-        Self { believed: Mutex::new(believed), kept: Some(kept), ..Self::new(home) }
+        let claims = kept.read().into_iter().map(|(name, lasts)| (name, LeadershipClaim::new(lasts))).collect();
+        Self { claims: Mutex::new(claims), kept: Some(kept), ..Self::new(home) }
     }
 
     /// Whether, and by which holders, locks of other namespaces are learned.
@@ -180,18 +180,18 @@ impl Locks {
     }
 
     /// What a request asks, if it may be for us to answer.
-    pub fn concerns(&self, info: &RequestInfo) -> Option<Asked> {
+    pub fn concerns(&self, info: &RequestInfo) -> Option<LockRequest> {
         let (kind, namespace, resource) = self.is_of_locks(info)?;
         let namespace = namespace.to_owned();
         let Some(name) = resource.name.clone() else {
-            return (info.verb == Verb::Create).then_some(Asked::Create(kind, namespace));
+            return (info.verb == Verb::Create).then_some(LockRequest::Create(kind, namespace));
         };
         let name = LockName { kind, namespace, name };
         match info.verb {
-            Verb::Update => Some(Asked::Replace(name)),
-            Verb::Patch => Some(Asked::Patch(name)),
-            Verb::Get => Some(Asked::Read(name)),
-            Verb::Delete => Some(Asked::Delete(name)),
+            Verb::Update => Some(LockRequest::Replace(name)),
+            Verb::Patch => Some(LockRequest::Patch(name)),
+            Verb::Get => Some(LockRequest::Read(name)),
+            Verb::Delete => Some(LockRequest::Delete(name)),
             _ => None,
         }
     }
@@ -199,9 +199,9 @@ impl Locks {
     /// A field selector that leaves the locks out of a deletion of many objects, if there may be any among those.
     pub(crate) fn spared(&self, info: &RequestInfo) -> Option<String> {
         let (kind, namespace, _) = self.is_of_locks(info).filter(|_| info.verb == Verb::DeleteCollection)?;
-        let (learned, believed) = (self.learned.lock(), self.believed.lock());
+        let (learned, claims) = (self.learned.lock(), self.claims.lock());
         let is_among = |lock: &&LockName| (lock.kind, &*lock.namespace) == (kind, namespace);
-        let locks = learned.keys().chain(believed.keys()).filter(is_among);
+        let locks = learned.keys().chain(claims.keys()).filter(is_among);
         // A ConfigMap of such a name is a lock only by its record.
         let named = self.named.iter().filter(|_| kind == Kind::Lease && namespace == self.home);
         let names: BTreeSet<&str> = locks.map(|lock| &lock.name).chain(named).map(String::as_str).collect();
@@ -222,7 +222,7 @@ impl Locks {
     }
 
     /// Whether an object is an election's lock that has a holder. One that is named need show no more than that.
-    fn is_election(&self, asked: &Asked, object: &Object, shard: &str) -> bool {
+    fn is_election(&self, asked: &LockRequest, object: &Object, shard: &str) -> bool {
         let Some(holder) = object.holder().filter(|_| !object.is_of_a_shard(shard)) else { return false };
         let is_named = || asked.named(object).is_some_and(|name| self.is_named(&name));
         let (_, namespace) = asked.place();
@@ -236,61 +236,61 @@ impl Locks {
 
     /// Whether a request is about an election that the controller may believe to lead by: it is how it finds out.
     pub(crate) fn is_about_a_lead(&self, info: &RequestInfo) -> bool {
-        let believed = self.believed.lock();
+        let claims = self.claims.lock();
         let named = || self.concerns(info).and_then(|asked| asked.name().cloned()).or_else(|| self.selected(info));
-        !believed.is_empty() && named().is_some_and(|name| believed.contains_key(&name))
+        !claims.is_empty() && named().is_some_and(|name| claims.contains_key(&name))
     }
 
     /// Those that the controller may lead by, as far as is known here.
     pub(crate) fn led(&self) -> Vec<LockName> {
-        let mut believed = self.believed.lock();
-        let before = believed.len();
-        believed.retain(|_, belief| !belief.is_over());
-        if believed.len() < before {
-            self.keep(&believed);
+        let mut claims = self.claims.lock();
+        let before = claims.len();
+        claims.retain(|_, belief| !belief.is_over());
+        if claims.len() < before {
+            self.keep(&claims);
         }
-        believed.iter().filter(|(_, belief)| belief.ours).map(|(name, _)| name.clone()).collect()
+        claims.iter().filter(|(_, belief)| belief.ours).map(|(name, _)| name.clone()).collect()
     }
 
     /// Whether the controller may believe to lead by it.
-    pub(crate) fn is_believed(&self, name: &LockName) -> bool {
-        self.believed.lock().get(name).is_some_and(|belief| !belief.is_over())
+    pub(crate) fn is_claimed(&self, name: &LockName) -> bool {
+        self.claims.lock().get(name).is_some_and(|belief| !belief.is_over())
     }
 
     /// The controller was not told that it leads by this one, when it asked about it.
     pub(crate) fn refused(&self, name: &LockName) {
-        if let Some(belief) = self.believed.lock().get_mut(name) {
+        if let Some(belief) = self.claims.lock().get_mut(name) {
             belief.refused.get_or_insert_with(Instant::now);
         }
     }
 
     /// Whether something is so of all that the controller may believe to lead by.
-    fn all_believed(&self, is_so: impl Fn(&LockName) -> bool) -> bool {
-        self.believed.lock().iter().all(|(name, belief)| belief.is_over() || is_so(name))
+    fn all_claimed(&self, is_so: impl Fn(&LockName) -> bool) -> bool {
+        self.claims.lock().iter().all(|(name, belief)| belief.is_over() || is_so(name))
     }
 
-    fn believed_names(&self) -> String {
-        let names: Vec<_> = self.believed.lock().keys().map(LockName::to_string).collect();
+    fn claimed_names(&self) -> String {
+        let names: Vec<_> = self.claims.lock().keys().map(LockName::to_string).collect();
         names.join(", ")
     }
 
     /// The controller was told how a lock stands after its write; none if it is gone.
-    fn told(&self, name: LockName, object: Option<&Object>) {
+    fn record_claim(&self, name: LockName, object: Option<&Object>) {
         let held = object.filter(|object| object.holder().is_some());
         let lasts = held.map(|object| object.lasts().min(MAX_BELIEF));
-        let mut believed = self.believed.lock();
+        let mut claims = self.claims.lock();
         let before = match lasts {
-            Some(lasts) => believed.insert(name, Belief::new(lasts)),
-            None => believed.remove(&name),
+            Some(lasts) => claims.insert(name, LeadershipClaim::new(lasts)),
+            None => claims.remove(&name),
         };
         if before.map(|before| before.lasts) != lasts {
-            self.keep(&believed);
+            self.keep(&claims);
         }
     }
 
-    fn keep(&self, believed: &HashMap<LockName, Belief>) {
+    fn keep(&self, claims: &HashMap<LockName, LeadershipClaim>) {
         if let Some(kept) = &self.kept {
-            kept.write(believed.iter().map(|(name, belief)| (name, belief.lasts)));
+            kept.write(claims.iter().map(|(name, belief)| (name, belief.lasts)));
         }
     }
 
@@ -318,29 +318,29 @@ impl Locks {
     pub(crate) fn forget(&self, name: &LockName) {
         self.learned.lock().remove(name);
         self.changes.send_replace(());
-        if let Some(belief) = self.believed.lock().get_mut(name) {
+        if let Some(belief) = self.claims.lock().get_mut(name) {
             belief.ours = false;
         }
     }
 
     /// The known lock that the controller would hold after a write, and as what: it leads no more by one that it frees, and a
     /// write that is refused here changes nothing.
-    pub fn claimed(&self, asked: &Asked, parts: &Parts, body: &Bytes) -> Option<(LockName, Claim)> {
+    pub fn claimed(&self, asked: &LockRequest, parts: &Parts, body: &Bytes) -> Option<(LockName, Claim)> {
         let learned = self.learned.lock();
         let (name, object) = match asked {
-            Asked::Read(_) | Asked::Delete(_) => return None,
-            Asked::Create(..) if !asked.makes_any_of(learned.keys()) => return None,
-            Asked::Create(kind, _) => {
+            LockRequest::Read(_) | LockRequest::Delete(_) => return None,
+            LockRequest::Create(..) if !asked.makes_any_of(learned.keys()) => return None,
+            LockRequest::Create(kind, _) => {
                 let object = codec::decode(*kind, &parts.headers, body)?;
                 let name = asked.named(&object)?;
                 learned.get(&name).filter(|lock| lock.is_deleted())?;
                 (name, object)
             }
-            Asked::Replace(name) => {
+            LockRequest::Replace(name) => {
                 learned.get(name).filter(|lock| !lock.is_deleted())?;
                 (name.clone(), codec::decode(name.kind, &parts.headers, body)?)
             }
-            Asked::Patch(name) => (name.clone(), learned.get(name)?.patched(&parts.headers, body).ok()?),
+            LockRequest::Patch(name) => (name.clone(), learned.get(name)?.patched(&parts.headers, body).ok()?),
         };
         object.holder()?;
         Some((name, Claim { object: Some(object), judged: false }))
@@ -374,7 +374,7 @@ impl Locks {
         while !self.is_named(name) && taken(learned) + OVERHEAD + bytes > self.room {
             let deleted =
                 learned.iter().find(|(other, lock)| counts(other) && lock.is_deleted()).map(|(other, _)| other);
-            let idle = learned.keys().find(|other| counts(other) && !self.is_believed(other));
+            let idle = learned.keys().find(|other| counts(other) && !self.is_claimed(other));
             let Some(idle) = deleted.or(idle).cloned() else {
                 self.refused.add(name, Why::NoRoom);
                 return Err(LockRefusal::NoRoom { name: name.clone(), most: self.room });
@@ -431,22 +431,27 @@ impl Locks {
     }
 
     /// Answers a request about an object that is known as a lock; `None` if it is not.
-    pub fn answer(&self, asked: &Asked, parts: &Parts, body: &Bytes) -> Option<Result<Response<Body>, LockRefusal>> {
+    pub fn answer(
+        &self,
+        asked: &LockRequest,
+        parts: &Parts,
+        body: &Bytes,
+    ) -> Option<Result<Response<Body>, LockRefusal>> {
         let now = Timestamp::now();
         let mut learned = self.learned.lock();
         let result = match asked {
-            Asked::Read(name) => learned.get(name)?.read().map(|object| (StatusCode::OK, Said::Object(object))),
-            Asked::Delete(name) => {
+            LockRequest::Read(name) => learned.get(name)?.read().map(|object| (StatusCode::OK, Said::Object(object))),
+            LockRequest::Delete(name) => {
                 let deleted = learned.get_mut(name)?.delete();
-                self.told(name.clone(), None);
+                self.record_claim(name.clone(), None);
                 deleted.map(|object| (StatusCode::OK, Said::Deleted(object)))
             }
             // Nothing is decoded of what is about something else.
-            Asked::Replace(name) | Asked::Patch(name) if !learned.contains_key(name) => return None,
-            Asked::Create(..) if !asked.makes_any_of(learned.keys()) => return None,
+            LockRequest::Replace(name) | LockRequest::Patch(name) if !learned.contains_key(name) => return None,
+            LockRequest::Create(..) if !asked.makes_any_of(learned.keys()) => return None,
             write => {
                 let (name, write) = match write {
-                    Asked::Patch(name) => (name.clone(), None),
+                    LockRequest::Patch(name) => (name.clone(), None),
                     _ => {
                         let object = codec::decode(write.kind(), &parts.headers, body)?;
                         (asked.named(&object)?, Some(object))
@@ -460,18 +465,20 @@ impl Locks {
                 }
                 let lock = learned.get_mut(&name)?;
                 let written = match (asked, write) {
-                    (Asked::Create(..), Some(object)) => lock.create(object, now).map(|it| (StatusCode::CREATED, it)),
+                    (LockRequest::Create(..), Some(object)) => {
+                        lock.create(object, now).map(|it| (StatusCode::CREATED, it))
+                    }
                     (_, Some(object)) => lock.replace(object, now).map(|it| (StatusCode::OK, it)),
                     (_, None) => lock.patch(&parts.headers, body, now),
                 };
                 written.map(|(code, object)| {
-                    self.told(lock.name().clone(), Some(&object));
+                    self.record_claim(lock.name().clone(), Some(&object));
                     (code, Said::Object(object))
                 })
             }
         };
         drop(learned);
-        if !matches!(asked, Asked::Read(_)) {
+        if !matches!(asked, LockRequest::Read(_)) {
             self.changes.send_replace(());
         }
         Some(result.map(|(code, said)| respond(code, &said, &parts.headers)))
@@ -480,15 +487,15 @@ impl Locks {
     /// Whether a write of what is no lock yet may make it one, so that the API server should judge it in a dry run first.
     ///
     /// Of a patch only the outcome shows that; one that leaves the record alone takes the lead from no holder.
-    pub fn may_begin(&self, asked: &Asked, parts: &Parts, body: &Bytes, shard: &str) -> bool {
+    pub fn may_begin(&self, asked: &LockRequest, parts: &Parts, body: &Bytes, shard: &str) -> bool {
         let kind = asked.kind();
         match asked {
-            Asked::Read(_) | Asked::Delete(_) => false,
+            LockRequest::Read(_) | LockRequest::Delete(_) => false,
             _ if !kind.may_be_in(body) => false,
-            Asked::Create(..) | Asked::Replace(_) => {
+            LockRequest::Create(..) | LockRequest::Replace(_) => {
                 codec::decode(kind, &parts.headers, body).is_some_and(|object| self.is_election(asked, &object, shard))
             }
-            Asked::Patch(name) => {
+            LockRequest::Patch(name) => {
                 !is_compressed(&parts.headers)
                     && patch::touches_record(kind, body)
                     && self.may_name_us(name, body, shard)
@@ -497,15 +504,15 @@ impl Locks {
     }
 
     /// Whether a write of what is no lock yet, and begins none, may free one.
-    pub fn may_free(asked: &Asked, parts: &Parts, body: &Bytes) -> bool {
+    pub fn may_free(asked: &LockRequest, parts: &Parts, body: &Bytes) -> bool {
         match asked {
-            Asked::Delete(_) => true,
-            Asked::Replace(name) => {
+            LockRequest::Delete(_) => true,
+            LockRequest::Replace(name) => {
                 name.kind.may_be_in(body)
                     && codec::decode(name.kind, &parts.headers, body).is_some_and(|object| object.holder().is_none())
             }
             // Of a patch the dry run tells.
-            Asked::Create(..) | Asked::Read(_) | Asked::Patch(_) => false,
+            LockRequest::Create(..) | LockRequest::Read(_) | LockRequest::Patch(_) => false,
         }
     }
 
@@ -515,7 +522,7 @@ impl Locks {
     /// As the API server's of a lock that it has.
     pub fn adopt(
         &self,
-        asked: &Asked,
+        asked: &LockRequest,
         parts: &Parts,
         body: &Bytes,
         judged: Judged,
@@ -531,7 +538,7 @@ impl Locks {
         };
         if let Some(Ok(object)) = &adopted {
             self.refused.remove(&name);
-            self.told(name, Some(object));
+            self.record_claim(name, Some(object));
             self.changes.send_replace(());
         }
         match adopted {

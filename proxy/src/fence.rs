@@ -3,7 +3,7 @@
 //! Two modules write to it. The stage of the same name enters every request that changes something before it is sent
 //! ([`Fence::enter`]) and leaves when the API server has answered. The handover says which objects are drained
 //! ([`Fence::drained`]), waits until no write about one is under way and none has been for the grace time
-//! ([`Guard::quiet`]), and closes the fence for it right before the acknowledgement ([`Guard::close`]). From then on
+//! ([`DrainGuard::wait_idle`]), and closes the fence for it right before the acknowledgement ([`DrainGuard::close`]). From then on
 //! the stage refuses what concerns the object (DESIGN, "Handover", 2 b, 2 c, 4).
 //!
 //! All of that is decided under one lock, so no write slips in between the last look and the acknowledgement.
@@ -14,24 +14,24 @@ use parking_lot::Mutex;
 use ringside_ring::{MAX_OWNER_DEPTH, REQUEST_LIFETIME, ResourceVersion, cluster_ring::GroupResource};
 use tokio::time::Instant;
 
-use crate::views::Drained;
+use crate::views::DrainingObject;
 
-mod adopted;
 mod bounded;
 mod moves;
-mod territory;
+mod owned;
+mod owner_changes;
 #[cfg(test)]
 mod tests;
 mod writes;
 
-use adopted::Adopted;
 use bounded::Bounded;
-pub use moves::Guard;
+pub use moves::DrainGuard;
 use moves::Moves;
-pub use territory::Era;
-use territory::Territory;
+pub use owned::CacheScope;
+use owned::OwnedObjects;
+use owner_changes::OwnerChanges;
 use writes::Writes;
-pub use writes::{About, Target, Ticket};
+pub use writes::{About, Target, WriteGuard};
 
 /// An object's uid. Shared: it stands in several indexes.
 pub type Uid = Arc<str>;
@@ -45,10 +45,10 @@ struct Registry {
     writes: Writes,
     moves: Moves,
     /// The objects that were released. What concerns one that is not remembered is compared with its live labels. Those say
-    /// nothing of one that was released a moment ago and is without owner yet ([`Fence::has_forgotten`]).
-    moved: Bounded<Left>,
-    territory: Territory,
-    adopted: Adopted,
+    /// nothing of one that was released a moment ago and is without owner yet ([`Fence::has_evicted_recent`]).
+    moved: Bounded<Released>,
+    owned: OwnedObjects,
+    owner_changes: OwnerChanges,
     floors: HashMap<GroupResource, ResourceVersion>,
     /// In which term all drains of a resource were listed last.
     listed: HashMap<GroupResource, u64>,
@@ -62,18 +62,18 @@ const MAX_MOVED: usize = 4096;
 
 /// An object that was released.
 #[derive(Debug)]
-struct Left {
-    object: Arc<Drained>,
+struct Released {
+    object: Arc<DrainingObject>,
     when: Instant,
 }
 
 /// When a question was sent: its answer does not count for objects that were released after that.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked(u64);
+pub struct AskedAt(u64);
 
 /// What the fence knows of an object without asking the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum CachedOwner {
     /// It is this shard's, and so is who controls it, who controls that, and so on: the uids of all of them.
     Ours(Vec<Uid>),
     /// This shard released it, or an object that controls it. It may be back.
@@ -102,7 +102,7 @@ pub struct Numbers {
     /// Of those how many were forgotten, because there were too many: anything may be carried out since.
     pub lingering_evicted: u64,
     /// Objects that were given another owner lately.
-    pub adopted: usize,
+    pub owner_changes: usize,
     /// How often there was no room for one: nothing is learned of any object since.
     pub adopted_evicted: u64,
 }
@@ -137,7 +137,7 @@ impl Fence {
     /// object since, and perhaps the sharder does not wait for an acknowledgement. `grace` is how long nothing may be
     /// sent about it before it is released.
     #[must_use]
-    pub fn drained(&self, object: Arc<Drained>, grace: Duration, term: u64) -> Guard {
+    pub fn drained(&self, object: Arc<DrainingObject>, grace: Duration, term: u64) -> DrainGuard {
         let mut registry = self.0.lock();
         let floor = registry.floors.entry(object.resource.clone()).or_insert_with(|| object.version.clone());
         if *floor < object.version {
@@ -145,11 +145,11 @@ impl Fence {
         }
         // What was released before and came back stays closed until its labels were seen: so does what is drained by
         // one and the same move as before, whose acknowledgement may still be on its way.
-        registry.territory.forget(&object.uid);
+        registry.owned.forget(&object.uid);
         let is_open = registry.moved.get(&object.uid).is_none();
         let began = Some(term).filter(|term| is_open && registry.is_listed(&object.resource, *term));
         let notify = registry.moves.begin(object.clone(), (grace, began), Instant::now());
-        Guard::new(self.clone(), object, notify)
+        DrainGuard::new(self.clone(), object, notify)
     }
 
     /// The controller has ended, and sends nothing any more: the grace of every drain counts from the last of its writes, or
@@ -168,26 +168,26 @@ impl Fence {
         self.0.lock().floors.remove(resource);
     }
 
-    /// A request that may change something is about to be sent. It counts until the ticket is gone, and longer where
+    /// A request that may change something is about to be sent. It counts until the guard is dropped, and longer where
     /// the API server did not answer it.
     #[must_use]
-    pub fn enter(&self, about: About) -> Ticket {
-        Ticket::new(self.clone(), about)
+    pub fn enter(&self, about: About) -> WriteGuard {
+        WriteGuard::new(self.clone(), about)
     }
 
     /// What is known of the object that a request names.
-    pub fn standing(&self, era: &Era, target: &Target) -> Standing {
+    pub fn cached_owner(&self, cache_scope: &CacheScope, target: &Target) -> CachedOwner {
         let registry = self.0.lock();
         if registry.moved.by_name(target).is_some() {
-            return Standing::Moved;
+            return CachedOwner::Moved;
         }
-        let uid = registry.moves.by_name(target).or_else(|| registry.territory.by_name(era, target));
-        uid.map_or(Standing::Unknown, |uid| registry.standing(era, uid))
+        let uid = registry.moves.by_name(target).or_else(|| registry.owned.by_name(cache_scope, target));
+        uid.map_or(CachedOwner::Unknown, |uid| registry.cached_owner(cache_scope, uid))
     }
 
     /// What is known of the object with that uid.
-    pub fn standing_of(&self, era: &Era, uid: &Uid) -> Standing {
-        self.0.lock().standing(era, uid)
+    pub fn standing_of(&self, cache_scope: &CacheScope, uid: &Uid) -> CachedOwner {
+        self.0.lock().cached_owner(cache_scope, uid)
     }
 
     /// Whether this shard is to release one of these objects, or has released it.
@@ -203,17 +203,17 @@ impl Fence {
     }
 
     /// Whether a drain of this object is under way that began within this hold on the Lease.
-    pub fn lets_go_of(&self, era: &Era, uid: &str) -> bool {
-        self.0.lock().moves.began(era, uid)
+    pub fn lets_go_of(&self, cache_scope: &CacheScope, uid: &str) -> bool {
+        self.0.lock().moves.began(cache_scope, uid)
     }
 
     /// Whether an object that is drained at this moment may have been shown as this shard's within this hold on the Lease: the
     /// drain was seen to begin within it, or is about to be.
-    pub fn was_ours(&self, era: &Era, resource: &GroupResource, uid: &str) -> bool {
+    pub fn was_ours(&self, cache_scope: &CacheScope, resource: &GroupResource, uid: &str) -> bool {
         let registry = self.0.lock();
         match registry.moves.contains(uid) {
-            true => registry.moves.began(era, uid),
-            false => registry.is_listed(resource, era.term.number),
+            true => registry.moves.began(cache_scope, uid),
+            false => registry.is_listed(resource, cache_scope.term.number),
         }
     }
 
@@ -225,48 +225,55 @@ impl Fence {
     /// Whether an object may have been released that has no next owner yet, and is not remembered. The proxy before
     /// released it, or there were too many. This ends, as objects that stay without owner have to be written to as
     /// well. A released object has an owner again long before.
-    pub fn has_forgotten(&self) -> bool {
+    pub fn has_evicted_recent(&self) -> bool {
         self.0.lock().forgotten_until.is_some_and(|until| Instant::now() < until)
     }
 
     /// Something is about to be asked.
-    pub fn asking(&self) -> Asked {
-        Asked(self.0.lock().moved.last())
+    pub fn asking(&self) -> AskedAt {
+        AskedAt(self.0.lock().moved.last())
     }
 
     /// Whether an answer that shows this object at this version as the shard's is from before its drain, or from before
     /// its release: it was asked for then, and came late. One that is newer than the drain says that it was taken back,
     /// which this shard's own watch may show a moment later.
-    pub fn is_from_before(&self, uid: &str, version: Option<&ResourceVersion>, asked: Asked) -> bool {
-        self.0.lock().is_from_before(uid, version, asked)
+    pub fn predates_drain(&self, uid: &str, version: Option<&ResourceVersion>, asked: AskedAt) -> bool {
+        self.0.lock().predates_drain(uid, version, asked)
     }
 
     /// The labels of an object said that it is this shard's and stays so: it came back, if it was released. `owner` is
     /// the object of the ring that controls it. An answer that was overtaken by a drain says nothing.
-    pub fn learn(&self, era: &Era, target: &Target, uid: &Uid, owner: Option<Uid>, asked: Asked) {
+    pub fn record_owned(
+        &self,
+        cache_scope: &CacheScope,
+        target: &Target,
+        uid: &Uid,
+        owner: Option<Uid>,
+        asked: AskedAt,
+    ) {
         let mut registry = self.0.lock();
-        if registry.is_from_before(uid, None, asked) {
+        if registry.predates_drain(uid, None, asked) {
             return;
         }
         registry.moved.forget(uid);
         registry.moved.release_name(target);
-        if !registry.adopted.contains(target, Instant::now()) {
-            registry.territory.learn(era, target, uid, owner);
+        if !registry.owner_changes.contains(target, Instant::now()) {
+            registry.owned.record_owned(cache_scope, target, uid, owner);
         }
     }
 
     /// Notes that an object is about to be given another owner, or that the answer to that has come. Who controls it is
     /// asked each time, until two things are over. The API server can't carry out that write any more, and no answer
     /// from before it can come. This does not depend on a client that waits.
-    pub fn adopts(&self, target: &Target) {
+    pub fn owner_changes(&self, target: &Target) {
         let mut registry = self.0.lock();
-        registry.adopted.add(target, Instant::now());
-        registry.territory.forget_name(target);
+        registry.owner_changes.add(target, Instant::now());
+        registry.owned.forget_name(target);
     }
 
     /// An object is about to be deleted: one of the same name after it is another.
     pub fn forget(&self, target: &Target) {
-        self.0.lock().territory.forget_name(target);
+        self.0.lock().owned.forget_name(target);
     }
 
     /// What it holds at the moment.
@@ -279,12 +286,12 @@ impl Fence {
             oldest_write: registry.writes.oldest(now),
             moved: registry.moved.count(),
             moved_evicted: registry.moved.evicted(),
-            known: registry.territory.count(),
-            known_evicted: registry.territory.evicted(),
+            known: registry.owned.count(),
+            known_evicted: registry.owned.evicted(),
             lingering: registry.writes.lingering(),
             lingering_evicted: registry.writes.evicted(),
-            adopted: registry.adopted.count(now),
-            adopted_evicted: registry.adopted.evicted(),
+            owner_changes: registry.owner_changes.count(now),
+            adopted_evicted: registry.owner_changes.evicted(),
         }
     }
 }
@@ -292,10 +299,10 @@ impl Fence {
 impl Registry {
     /// Remembers a released object. One that has to be forgotten for it may still be without owner, if it was released
     /// lately.
-    fn remember(&mut self, object: Arc<Drained>) {
+    fn remember(&mut self, object: Arc<DrainingObject>) {
         let (name, uid) = (Target::of(&object), object.uid.clone());
         // Twice as a rule: when the fence closes, and when its drain has ended.
-        self.moved.insert(&name, uid, Left { object, when: Instant::now() });
+        self.moved.insert(&name, uid, Released { object, when: Instant::now() });
         while let Some(forgotten) = self.moved.evict(MAX_MOVED) {
             self.forgotten_until = self.forgotten_until.max(Some(forgotten.when + REQUEST_LIFETIME));
         }
@@ -305,27 +312,28 @@ impl Registry {
         self.listed.get(resource) == Some(&term)
     }
 
-    fn is_from_before(&self, uid: &str, version: Option<&ResourceVersion>, asked: Asked) -> bool {
+    fn predates_drain(&self, uid: &str, version: Option<&ResourceVersion>, asked: AskedAt) -> bool {
         let left = self.moved.get_since(uid, asked.0).map(|left| &left.object.version);
         let mut drained = self.moves.drained(uid).into_iter().chain(left);
         drained.any(|drained| version.is_none_or(|version| version <= drained))
     }
 
-    fn standing(&self, era: &Era, uid: &Uid) -> Standing {
+    fn cached_owner(&self, cache_scope: &CacheScope, uid: &Uid) -> CachedOwner {
         let (mut chain, mut uid) = (Vec::new(), uid);
         while chain.len() < MAX_OWNER_DEPTH {
             if self.moved.get(uid).is_some() {
-                return Standing::Moved;
+                return CachedOwner::Moved;
             }
             chain.push(uid.clone());
             // While its drain is under way it is this shard's.
-            let owner = if self.moves.began(era, uid) { Some(None) } else { self.territory.owner(era, uid) };
+            let owner =
+                if self.moves.began(cache_scope, uid) { Some(None) } else { self.owned.owner(cache_scope, uid) };
             match owner {
-                None => return Standing::Unknown,
-                Some(None) => return Standing::Ours(chain),
+                None => return CachedOwner::Unknown,
+                Some(None) => return CachedOwner::Ours(chain),
                 Some(Some(owner)) => uid = owner,
             }
         }
-        Standing::Unknown
+        CachedOwner::Unknown
     }
 }

@@ -11,21 +11,21 @@ use ringside_ring::ResourceVersion;
 
 use crate::request::representation::{Encoding, Form, JSON, PROTOBUF};
 
-mod cut;
 mod deleted;
+mod error_event;
 mod event;
+mod event_filter;
 mod json;
 mod marker;
 mod mentions;
 mod protobuf;
-mod sieve;
 mod websocket;
 
-pub(crate) use cut::{behind_length, event, line};
 pub use deleted::Deleted;
+pub(crate) use error_event::{behind_length, event, line};
+pub use event_filter::{EventFilter, EventSet};
 pub use marker::Marker;
 pub(crate) use marker::marked;
-pub use sieve::{Lets, Sieve};
 pub(crate) use websocket::message_head;
 
 /// The longest event that is kept for decoding. etcd refuses objects above 1.5 MiB by default; JSON escapes and
@@ -94,7 +94,7 @@ impl Event {
 /// The bytes are not those of a watch in this format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the bytes of a watch are not what its format has")]
-pub(crate) struct NotUnderstood;
+pub(crate) struct MalformedFrame;
 
 /// What is known of the event under way once a decoder took some bytes.
 enum Step {
@@ -184,9 +184,9 @@ impl Frames {
                 Decoder::Json(lines) => lines.step(bytes),
                 Decoder::Protobuf(lengths) => lengths.step(bytes),
                 Decoder::WebSocket(messages) => messages.step(bytes),
-                Decoder::Opaque => Err(NotUnderstood),
+                Decoder::Opaque => Err(MalformedFrame),
             };
-            let (taken, step) = step.unwrap_or_else(|NotUnderstood| {
+            let (taken, step) = step.unwrap_or_else(|MalformedFrame| {
                 self.0 = Decoder::Opaque;
                 (bytes.len(), Step::Known(Kind::Other))
             });
@@ -232,9 +232,9 @@ impl Frames {
     /// that we can write.
     pub fn expired(&self, message: &str) -> Option<bytes::Bytes> {
         match &self.0 {
-            Decoder::Json(lines) => lines.at_border().then(|| cut::json(message)),
-            Decoder::Protobuf(lengths) => lengths.at_border().then(|| cut::protobuf(message)),
-            Decoder::WebSocket(messages) => messages.border().map(|encoding| cut::websocket(message, encoding)),
+            Decoder::Json(lines) => lines.at_frame_boundary().then(|| error_event::json(message)),
+            Decoder::Protobuf(lengths) => lengths.at_frame_boundary().then(|| error_event::protobuf(message)),
+            Decoder::WebSocket(messages) => messages.border().map(|encoding| error_event::websocket(message, encoding)),
             Decoder::Opaque => None,
         }
     }
@@ -243,11 +243,11 @@ impl Frames {
     pub(crate) fn deleted(&self, deleted: &Deleted, form: Form) -> bytes::Bytes {
         let event = |encoding| deleted.event(encoding, form);
         match &self.0 {
-            Decoder::Json(_) => cut::line(&event(Encoding::Json)),
-            Decoder::Protobuf(_) => cut::behind_length(&event(Encoding::Protobuf)),
+            Decoder::Json(_) => error_event::line(&event(Encoding::Json)),
+            Decoder::Protobuf(_) => error_event::behind_length(&event(Encoding::Protobuf)),
             Decoder::WebSocket(messages) => {
                 let encoding = messages.border().unwrap_or(Encoding::Json);
-                cut::message(encoding, &event(encoding))
+                error_event::message(encoding, &event(encoding))
             }
             Decoder::Opaque => bytes::Bytes::new(),
         }
@@ -255,11 +255,11 @@ impl Frames {
 
     /// Whether the stream stands between two events, so that an end here takes nothing apart. Of a stream that can't be
     /// understood this is unknown, so `false`.
-    pub fn at_border(&self) -> bool {
+    pub fn at_frame_boundary(&self) -> bool {
         match &self.0 {
-            Decoder::Json(lines) => lines.at_border(),
-            Decoder::Protobuf(lengths) => lengths.at_border(),
-            Decoder::WebSocket(messages) => messages.at_border(),
+            Decoder::Json(lines) => lines.at_frame_boundary(),
+            Decoder::Protobuf(lengths) => lengths.at_frame_boundary(),
+            Decoder::WebSocket(messages) => messages.at_frame_boundary(),
             Decoder::Opaque => false,
         }
     }
@@ -272,7 +272,7 @@ impl Frames {
     /// What has to be said between two events before an end in order: the closing of a WebSocket.
     pub fn close(&self) -> Option<bytes::Bytes> {
         match &self.0 {
-            Decoder::WebSocket(messages) => messages.border().map(|_| cut::close()),
+            Decoder::WebSocket(messages) => messages.border().map(|_| error_event::close()),
             _ => None,
         }
     }

@@ -23,7 +23,7 @@ use crate::access::{AccessError, Handout};
 
 /// Detects whether the controller's process ran through a gap, by the generation of its token. Cheap to clone.
 #[derive(Clone)]
-pub struct Gaps(Arc<Inner>);
+pub struct GapDetector(Arc<Inner>);
 
 struct Inner {
     handout: Handout,
@@ -48,13 +48,13 @@ struct State {
     older: bool,
 }
 
-impl fmt::Debug for Gaps {
+impl fmt::Debug for GapDetector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gaps").field("generation", &self.0.state.lock().generation).finish_non_exhaustive()
     }
 }
 
-impl Gaps {
+impl GapDetector {
     /// Creates the detector: there was no gap since the token was handed out with this generation.
     pub fn new(handout: Handout, generation: u64, check: Check) -> Self {
         check.pass();
@@ -131,21 +131,21 @@ mod tests {
 
     use super::*;
 
-    fn gaps(generation: u64) -> (Gaps, Health, tempfile::TempDir) {
+    fn gaps(generation: u64) -> (GapDetector, Health, tempfile::TempDir) {
         let (health, folder) = (Health::new(), tempfile::tempdir().unwrap());
         let handout = Handout::to(folder.path().to_owned());
-        (Gaps::new(handout, generation, health.check("gap", Probe::Controller)), health, folder)
+        (GapDetector::new(handout, generation, health.check("gap", Probe::Controller)), health, folder)
     }
 
     /// Whether a request shows, for the first time, that the controller was there before.
-    fn seen(gaps: &Gaps, generation: u64) -> bool {
+    fn seen(gaps: &GapDetector, generation: u64) -> bool {
         let mut is_older = false;
         gaps.seen(generation, || is_older = true);
         is_older
     }
 
     /// A gap that is known by the time that this returns.
-    fn begins(gaps: &Gaps) {
+    fn begins(gaps: &GapDetector) {
         gaps.begins();
         gaps.0.handout.wait_until_written();
     }

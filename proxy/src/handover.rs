@@ -22,7 +22,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::{fence::Fence, membership::Term, policy::Knowledge, views::Views};
+use crate::{fence::Fence, membership::LeaseTerm, policy::RingState, views::Views};
 
 mod acknowledge;
 mod ask;
@@ -37,7 +37,7 @@ mod tests;
 
 pub use drains::Drains;
 use followed::Followed;
-use tell::Teller;
+use tell::EventRecorder;
 
 /// Acknowledgements sent at a time: a scale-out drains thousands of objects at once, and the API server's
 /// fairness gives one client few seats.
@@ -90,7 +90,7 @@ impl Handover {
 
     /// Returns a copy bound to this hold on the Lease.
     #[must_use]
-    pub fn during(&self, term: &Term) -> Self {
+    pub fn during(&self, term: &LeaseTerm) -> Self {
         Self { term: term.number, ..self.clone() }
     }
 
@@ -110,7 +110,7 @@ impl Handover {
     }
 
     /// Releases what is drained, for as long as it is polled; the ring's main resources may change meanwhile.
-    pub async fn run(&self, client: Client, mut knowledge: watch::Receiver<Knowledge>) {
+    pub async fn run(&self, client: Client, mut knowledge: watch::Receiver<RingState>) {
         loop {
             let main = main_resources(&knowledge.borrow_and_update());
             let now = knowledge.clone();
@@ -127,10 +127,10 @@ impl Handover {
         }
     }
 
-    async fn report(&self, client: Client, knowledge: &watch::Receiver<Knowledge>) {
-        let mut teller = Teller::new(client, self.ring.clone(), &self.shard);
+    async fn report(&self, client: Client, knowledge: &watch::Receiver<RingState>) {
+        let mut teller = EventRecorder::new(client, self.ring.clone(), &self.shard);
         loop {
-            if let Knowledge::Known(policy) = &*knowledge.borrow() {
+            if let RingState::Known(policy) = &*knowledge.borrow() {
                 self.drains.set_deadline(policy.drain_deadline);
             }
             tokio::time::sleep(REPORT_EVERY).await;
@@ -139,9 +139,9 @@ impl Handover {
     }
 }
 
-fn main_resources(knowledge: &Knowledge) -> Vec<GroupResource> {
+fn main_resources(knowledge: &RingState) -> Vec<GroupResource> {
     match knowledge {
-        Knowledge::Known(policy) => policy.families.keys().cloned().collect(),
-        Knowledge::Unknown(_) => Vec::new(),
+        RingState::Known(policy) => policy.families.keys().cloned().collect(),
+        RingState::Unknown(_) => Vec::new(),
     }
 }

@@ -132,10 +132,10 @@ pub async fn run_with(
     config.exposed().iter().for_each(|exposed| tracing::warn!("{exposed}"));
     let access = access::prepare(&config.access_dir, address, &namespace)?;
 
-    let (health, knowledge) = (Health::new(), policy::channel());
+    let (health, knowledge) = (Health::new(), policy::ring_state());
     let of_elections = (config.election_namespace.as_deref().unwrap_or(&namespace), lease_client.clone());
     let kept = election::Kept::new(access.handout.clone());
-    let gaps = gap::Gaps::new(access.handout, access.generation, health.check("gap", Probe::Controller));
+    let gaps = gap::GapDetector::new(access.handout, access.generation, health.check("gap", Probe::Controller));
     let locks_check = health.check("locks", Probe::Ready);
     let shared =
         shared((access.token, access.restarted, gaps, kept, locks_check), (of_elections, &clock), &knowledge, &config);
@@ -203,9 +203,9 @@ fn server(listener: TcpListener, tls: ServerConfig, hurry: Shutdown, shared: &st
 }
 
 fn shared(
-    (token, restarted, gaps, kept, locks_check): (access::Token, bool, gap::Gaps, election::Kept, admin::Check),
+    (token, restarted, gaps, kept, locks_check): (access::Token, bool, gap::GapDetector, election::Kept, admin::Check),
     ((namespace, lease_client), clock): ((&str, Client), &SharedClock),
-    knowledge: &tokio::sync::watch::Sender<policy::Knowledge>,
+    knowledge: &tokio::sync::watch::Sender<policy::RingState>,
     config: &Config,
 ) -> stages::Shared {
     let ring = &config.ring;
@@ -217,7 +217,7 @@ fn shared(
     let locks = locks.with_check(locks_check).with_elsewhere(elsewhere);
     let peerings = Arc::new(peering::Peerings::new(ring));
     let hold = election::Hold::new(lease_client.clone(), ring, clock.clone());
-    let presence = Arc::new(peering::Presence::new(lease_client, peerings.ring().to_owned()));
+    let presence = Arc::new(peering::RingPeer::new(lease_client, peerings.ring().to_owned()));
     stages::Shared {
         peerings,
         presence,

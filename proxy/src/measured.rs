@@ -83,7 +83,7 @@ fn memories(fence: &fence::Numbers, views: &views::Numbers) -> [(&'static str, &
             fence.lingering,
             fence.lingering_evicted,
         ),
-        ("adopted_objects", "Objects that were given another owner lately", fence.adopted, fence.adopted_evicted),
+        ("adopted_objects", "Objects that were given another owner lately", fence.owner_changes, fence.adopted_evicted),
         ("ended_views", "Watches and lists that ended, and what they showed", views.ended, views.ended_evicted),
         (
             "leaving_objects",

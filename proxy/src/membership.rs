@@ -18,7 +18,7 @@ use ringside_runtime::{
 };
 use tokio::sync::watch;
 
-use crate::{Config, controller::Controller, policy::Knowledge};
+use crate::{Config, controller::Controller, policy::RingState};
 use admission::Admission;
 
 mod admission;
@@ -28,7 +28,7 @@ pub mod identity;
 #[cfg(test)]
 mod tests;
 
-pub use gate::{Gate, Term};
+pub use gate::{Gate, LeaseTerm};
 pub use identity::Identity;
 
 /// What a shard Lease is kept with.
@@ -47,7 +47,7 @@ pub struct Shard {
     /// Whether this instance may work.
     pub admitted: Check,
     /// What is known of the ring.
-    pub knowledge: watch::Receiver<Knowledge>,
+    pub knowledge: watch::Receiver<RingState>,
     /// The newest generation of the ring, as the Lease says.
     pub newest: watch::Sender<i64>,
 }
@@ -114,7 +114,7 @@ impl Shard {
         tell(tenure.clone());
         tokio::select! {
             () = keeper => {}
-            () = self.mind_the_gate(&tenure, identity, &release) => {}
+            () = self.publish_lease_state(&tenure, identity, &release) => {}
             never = self.tell_generation(tenure.clone()) => match never {},
             never = self.say(&facts) => match never {},
         }
@@ -146,7 +146,7 @@ impl Shard {
     }
 
     /// Opens the gate when the Lease is held and closes it when it is lost, over and over.
-    async fn mind_the_gate(&self, tenure: &Tenure, identity: &Identity, release: &Shutdown) {
+    async fn publish_lease_state(&self, tenure: &Tenure, identity: &Identity, release: &Shutdown) {
         let shard = &identity.shard;
         let selector: Arc<str> = RingLabels::of(&self.config.ring).owned_by(shard).into();
         loop {
@@ -162,7 +162,7 @@ impl Shard {
                 () = tenure.until_lost() => continue,
             }
             let ask = admission.clone();
-            self.gate.open(Term::new(shard.clone(), selector.clone(), move || ask.tenure.held() && ask.lasts()));
+            self.gate.open(LeaseTerm::new(shard.clone(), selector.clone(), move || ask.tenure.held() && ask.lasts()));
             tokio::select! {
                 () = tenure.until_lost() => {}
                 () = admission.until_over() => tracing::error!(%shard, "another instance of this name is admitted"),

@@ -23,7 +23,7 @@ pub mod presence;
 #[cfg(test)]
 mod tests;
 
-pub use presence::Presence;
+pub use presence::RingPeer;
 
 /// The groups of the peering objects: kopf's, and that of its beginnings.
 const GROUPS: [&str; 2] = ["kopf.dev", "zalando.org"];
@@ -37,7 +37,7 @@ const STATUS: &str = "status";
 
 /// A peering object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct PeeringObject {
     /// The resource, with its version; no name of an object, and no subresource.
     resource: Collection,
     /// Its namespace, unless it is the cluster's.
@@ -45,7 +45,7 @@ pub struct Place {
     name: String,
 }
 
-impl Place {
+impl PeeringObject {
     /// The path of the object.
     pub(crate) fn path(&self) -> String {
         let Collection { group, version, plural } = &self.resource;
@@ -75,12 +75,12 @@ impl Collection {
     }
 
     /// One of them.
-    pub fn place(&self, namespace: Option<String>, name: String) -> Place {
-        Place { resource: self.clone(), namespace, name }
+    pub fn place(&self, namespace: Option<String>, name: String) -> PeeringObject {
+        PeeringObject { resource: self.clone(), namespace, name }
     }
 
     /// The place of an object in an answer.
-    pub(crate) fn place_of(&self, object: &Value) -> Option<Place> {
+    pub(crate) fn place_of(&self, object: &Value) -> Option<PeeringObject> {
         let metadata = &object["metadata"];
         let namespace = metadata["namespace"].as_str().map(str::to_owned);
         Some(self.place(namespace, metadata["name"].as_str()?.to_owned()))
@@ -106,7 +106,7 @@ pub struct Peer {
 pub struct Peerings {
     /// The identity under which the ring appears among kopf peers.
     ring: String,
-    own: Mutex<HashMap<Place, BTreeMap<String, Own>>>,
+    own: Mutex<HashMap<PeeringObject, BTreeMap<String, Own>>>,
     changes: watch::Sender<()>,
 }
 
@@ -140,7 +140,7 @@ impl Peerings {
     ///
     /// # Errors
     /// When more would be kept than is.
-    pub(crate) fn say(&self, place: &Place, status: Map<String, Value>) -> Result<Map<String, Value>, TooMany> {
+    pub(crate) fn say(&self, place: &PeeringObject, status: Map<String, Value>) -> Result<Map<String, Value>, TooMany> {
         let mut left = Map::new();
         {
             let mut own = self.own.lock();
@@ -167,7 +167,7 @@ impl Peerings {
     }
 
     /// Makes of a real object what this shard's controller sees.
-    pub(crate) fn show(&self, place: &Place, object: &mut Value) {
+    pub(crate) fn show(&self, place: &PeeringObject, object: &mut Value) {
         let own = self.own.lock().get(place).cloned().unwrap_or_default();
         let Some(object) = object.as_object_mut() else { return };
         if own.is_empty() && !object.contains_key(STATUS) {

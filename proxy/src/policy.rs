@@ -115,14 +115,14 @@ impl Policy {
 
 /// What is known about the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Knowledge {
+pub enum RingState {
     /// Nothing, and why: no request for a resource can be answered.
     Unknown(String),
     /// The ring as last seen.
     Known(Arc<Policy>),
 }
 
-impl Knowledge {
+impl RingState {
     /// Whether a resource is known to be narrowed.
     pub fn narrows(&self, resource: &GroupResource) -> bool {
         matches!(self, Self::Known(policy) if policy.narrows(resource))
@@ -130,15 +130,15 @@ impl Knowledge {
 }
 
 /// The one who knows; others [`watch::Sender::subscribe`].
-pub fn channel() -> watch::Sender<Knowledge> {
-    watch::Sender::new(Knowledge::Unknown("the ring has not been read yet".to_owned()))
+pub fn ring_state() -> watch::Sender<RingState> {
+    watch::Sender::new(RingState::Unknown("the ring has not been read yet".to_owned()))
 }
 
 /// Follows the ring until the shutdown.
 pub async fn follow(
     client: Client,
     (ring, namespace): (RingName, String),
-    (knowledge, mut newest): (watch::Sender<Knowledge>, watch::Receiver<i64>),
+    (knowledge, mut newest): (watch::Sender<RingState>, watch::Receiver<i64>),
     check: Check,
     shutdown: Shutdown,
 ) -> Result<(), Infallible> {
@@ -176,7 +176,7 @@ struct Follower {
     ring: RingName,
     /// The namespace of the shard's Lease.
     namespace: String,
-    knowledge: watch::Sender<Knowledge>,
+    knowledge: watch::Sender<RingState>,
     check: Check,
     /// Whether the list that is under way has named the ring.
     listed: bool,
@@ -192,7 +192,7 @@ struct Follower {
 
 impl Follower {
     /// One that has seen nothing yet.
-    fn new(ring: RingName, namespace: String, knowledge: watch::Sender<Knowledge>, check: Check) -> Self {
+    fn new(ring: RingName, namespace: String, knowledge: watch::Sender<RingState>, check: Check) -> Self {
         Self {
             ring,
             namespace,
@@ -260,10 +260,10 @@ impl Follower {
         let policy = policy.after(&self.last);
         // The ring's status changes every few seconds. What says the same keeps its `Arc`: by that the fence knows that what it
         // has learned of objects still holds.
-        let is_known = matches!(&*self.knowledge.borrow(), Knowledge::Known(known) if **known == policy);
+        let is_known = matches!(&*self.knowledge.borrow(), RingState::Known(known) if **known == policy);
         if !(is_known && is_the_same_ring) {
             self.last = Arc::new(policy);
-            self.knowledge.send_replace(Knowledge::Known(self.last.clone()));
+            self.knowledge.send_replace(RingState::Known(self.last.clone()));
             tracing::info!(ring = %self.ring, ?resources, ?unlabelled, "read the ring's resources");
         }
         self.check.pass();
@@ -271,7 +271,7 @@ impl Follower {
 
     fn forget(&mut self, reason: String) {
         self.refused = None;
-        let new = Knowledge::Unknown(reason.clone());
+        let new = RingState::Unknown(reason.clone());
         if self.knowledge.send_if_modified(|known| std::mem::replace(known, new.clone()) != new) {
             tracing::warn!(ring = %self.ring, reason, "refusing requests for resources until this is fixed");
         }
@@ -283,7 +283,7 @@ impl Follower {
     fn fail(&mut self, error: &watcher::Error) -> bool {
         let (code, reason) = (code(error), explain(&self.ring, error));
         let refused = matches!(code, Some(401 | 403 | 404));
-        if matches!(*self.knowledge.borrow(), Knowledge::Unknown(_)) {
+        if matches!(*self.knowledge.borrow(), RingState::Unknown(_)) {
             self.forget(reason);
         } else if refused {
             tracing::warn!(ring = %self.ring, reason, "can't watch the ring; using its last state for a while");

@@ -16,7 +16,7 @@ use crate::{
     handover::{Drains, Handover},
     leave::{Leave, Remaining},
     membership::{self, identity},
-    policy::Knowledge,
+    policy::RingState,
     stages::Shared,
 };
 
@@ -55,7 +55,7 @@ pub(crate) struct Shard {
     pub(crate) drains_check: Check,
     /// Is triggered before the end when the controller has left: who was cut off may still be at work.
     pub(crate) left: Shutdown,
-    pub(crate) knowledge: watch::Receiver<Knowledge>,
+    pub(crate) knowledge: watch::Receiver<RingState>,
     /// Whether the shard is to give its objects away.
     pub(crate) leave: Leave,
 }
@@ -153,7 +153,7 @@ mod tests {
     use crate::{
         access::{Handout, Token},
         election::{Kept, hold::tests::Server},
-        gap::Gaps,
+        gap::GapDetector,
         policy,
     };
 
@@ -162,10 +162,10 @@ mod tests {
         pub(crate) fn of(arguments: &[&str], clock: SharedClock) -> Self {
             let (config, health) = (Config::of(arguments), Health::new());
             let folder = || Handout::to("/dev/null".into());
-            let gaps = Gaps::new(folder(), 0, health.check("gap", Probe::Controller));
+            let gaps = GapDetector::new(folder(), 0, health.check("gap", Probe::Controller));
             let before = (Token::of("secret"), false, gaps, Kept::new(folder()), health.check("locks", Probe::Ready));
             let of_elections = ("default", Server::default().client());
-            let shared = crate::shared(before, (of_elections, &clock), &policy::channel(), &config);
+            let shared = crate::shared(before, (of_elections, &clock), &policy::ring_state(), &config);
             let controller = crate::controller(&config, &shared, false, &health);
             Self { config, shared, drains: Drains::new(), controller, tenure: Arc::default(), clock }
         }

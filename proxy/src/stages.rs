@@ -31,12 +31,12 @@ use crate::{
     config::{DeletionTimestamps, ForeignTokens},
     election::{Hold, Locks},
     fence::Fence,
-    gap::Gaps,
+    gap::GapDetector,
     labels::Keys,
-    membership::{Gate, Term},
+    membership::{Gate, LeaseTerm},
     metrics::Metrics,
-    peering::{Peerings, Presence},
-    policy::Knowledge,
+    peering::{Peerings, RingPeer},
+    policy::RingState,
     status::Refusal,
     upstream::UpstreamError,
     views::Views,
@@ -74,19 +74,19 @@ const MAX_BODY: usize = 3 << 20;
 pub type Answered = BoxFuture<'static, Result<Response<Body>, Refusal>>;
 
 /// A stage, with those inside it, down to the API server. All requests share it.
-pub trait Next<R = AdmittedRequest>: Clone + Send + Sync + 'static {
+pub trait Handler<R = AdmittedRequest>: Clone + Send + Sync + 'static {
     /// Sends a request on its way.
     fn call(&self, request: R) -> Answered;
 }
 
-impl<R, S: Next<R>> Next<R> for Arc<S> {
+impl<R, S: Handler<R>> Handler<R> for Arc<S> {
     fn call(&self, request: R) -> Answered {
         (**self).call(request)
     }
 }
 
 #[cfg(test)]
-impl<F, A> Next<context::IncomingRequest> for F
+impl<F, A> Handler<context::IncomingRequest> for F
 where
     F: Fn(Request<Body>) -> A + Clone + Send + Sync + 'static,
     A: Future<Output = Result<Response<Body>, Refusal>> + Send + 'static,
@@ -97,7 +97,7 @@ where
 }
 
 #[cfg(test)]
-impl<F, A> Next for F
+impl<F, A> Handler for F
 where
     F: Fn(Request<Body>) -> A + Clone + Send + Sync + 'static,
     A: Future<Output = Result<Response<Body>, Refusal>> + Send + 'static,
@@ -147,11 +147,11 @@ pub struct Shared {
     /// What is done with those of other accounts.
     pub foreign_tokens: ForeignTokens,
     /// Whether the controller ran through a gap.
-    pub gaps: Gaps,
+    pub gaps: GapDetector,
     /// Open while this is a shard.
     pub gate: Gate,
     /// What is known of the ring.
-    pub knowledge: watch::Sender<Knowledge>,
+    pub knowledge: watch::Sender<RingState>,
     /// The newest generation of the ring, as the Lease says.
     pub newest: watch::Sender<i64>,
     /// The locks of the controller's elections.
@@ -161,7 +161,7 @@ pub struct Shared {
     /// What it says of itself to kopf's peers.
     pub peerings: Arc<Peerings>,
     /// The identity under which the ring appears among kopf peers.
-    pub presence: Arc<Presence>,
+    pub presence: Arc<RingPeer>,
     /// What the controller can still see.
     pub views: Views,
     /// What it may not write any more, and what it is writing.
@@ -186,7 +186,7 @@ pub struct Shared {
 
 impl Shared {
     /// The Lease is not held any more since that term ended.
-    pub fn lost(&self, term: &Term) {
+    pub fn lost(&self, term: &LeaseTerm) {
         self.hold.knows_nothing();
         self.gaps.begins();
         self.views.term_over(term.began);
@@ -225,7 +225,7 @@ pub fn stack(
         })
         .layer_fn(|next| peer::Peers::new(Arc::new(next), shared.peerings.clone(), shared.presence.clone()))
         .layer_fn(|next| {
-            let alone = fence::Alone { tasks: shared.upgraded.clone(), abort: shared.abort.clone() };
+            let alone = fence::DetachedWrites { tasks: shared.upgraded.clone(), abort: shared.abort.clone() };
             let state = fence::State {
                 fence: shared.fence.clone(),
                 views: shared.views.clone(),

@@ -10,7 +10,7 @@
 //! may be how it gets to know that the object is selected no more. Of other selectors the API server is asked.
 //!
 //! Two kinds of views outlive their request. A watch that ended is to be continued: the controller still sees what it
-//! saw, until it watches again (`succession`). And between two pages of a list the controller has the first. Both are
+//! saw, until it watches again (`resumption`). And between two pages of a list the controller has the first. Both are
 //! forgotten after a while; pages of a list from before an object was released are refused from then on, and a watch
 //! may go on from anywhere, since it is sent the `DELETED`.
 
@@ -29,19 +29,19 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+mod broken_watches;
 mod catch_up;
 #[cfg(test)]
 pub(crate) mod fixtures;
-mod interrupted;
 mod registry;
+mod resumption;
 mod scope;
-mod succession;
 #[cfg(test)]
 mod tests;
 
 pub use catch_up::{CacheProbe, Watching};
 use registry::{OfResource, Open, Registry, State, Waiting};
-pub use scope::{Drained, Fields, Scope};
+pub use scope::{DrainingObject, Fields, Scope};
 
 /// How long a watch that ended holds what it has not seen go, unless it is continued: clients try again within a second or two.
 const WATCHES_AGAIN: Duration = Duration::from_secs(30);
@@ -105,9 +105,9 @@ pub enum Kind {
 
 /// Objects that moved away since an earlier watch, and no event says so.
 #[derive(Clone, Debug)]
-pub struct Missed {
+pub struct UnobservedDeletions {
     /// The objects.
-    pub objects: Vec<Arc<Drained>>,
+    pub objects: Vec<Arc<DrainingObject>>,
     /// Where the watch goes on from.
     pub from: Option<ResourceVersion>,
 }
@@ -119,7 +119,7 @@ pub struct Expired;
 
 /// An open view that holds an object.
 #[derive(Clone, Debug)]
-pub struct Holding {
+pub struct BlockingView {
     /// Which one.
     pub id: u64,
     /// What it shows.
@@ -162,15 +162,15 @@ impl Views {
     }
 
     /// How many views could still show the object, or have yet to take it back.
-    pub fn behind(&self, object: &Drained) -> usize {
+    pub fn count_blocking(&self, object: &DrainingObject) -> usize {
         self.of(&object.resource, |of| of.holding(object).count())
     }
 
     /// Those among them that are open.
-    pub fn open_behind(&self, object: &Drained) -> Vec<Holding> {
+    pub fn open_blocking(&self, object: &DrainingObject) -> Vec<BlockingView> {
         self.of(&object.resource, |of| {
             let holding = of.holding(object).filter(|(_, open)| open.ends.is_none());
-            let holding = holding.map(|(id, open)| Holding {
+            let holding = holding.map(|(id, open)| BlockingView {
                 id,
                 scope: open.scope.clone(),
                 is_watch: open.is_watch,
@@ -226,7 +226,7 @@ impl Views {
 
     /// The object was drained: a watch that begins behind that may have missed it, also before it is released. So may
     /// one have that began before this was known.
-    pub fn leaves(&self, object: &Arc<Drained>) {
+    pub fn leaves(&self, object: &Arc<DrainingObject>) {
         self.of(&object.resource, |of| {
             of.leaving.retain(|it| it.uid != object.uid);
             of.leaving.push_back(object.clone());
@@ -239,7 +239,7 @@ impl Views {
     }
 
     /// Notes that the object is released from now on: no page of a list from before shows it any more.
-    pub fn gone(&self, object: &Drained) {
+    pub fn gone(&self, object: &DrainingObject) {
         self.of(&object.resource, |of| {
             if of.gone.as_ref().is_none_or(|gone| *gone < object.version) {
                 of.gone = Some(object.version.clone());
@@ -293,9 +293,9 @@ impl Views {
     }
 
     /// Returns once no view holds the object.
-    pub async fn past(&self, object: &Arc<Drained>) {
+    pub async fn wait_delivered(&self, object: &Arc<DrainingObject>) {
         loop {
-            let (ticket, woken, over) = {
+            let (waiter, woken, over) = {
                 let mut registry = self.0.lock();
                 let id = registry.next_id();
                 let of = registry.of(&object.resource);
@@ -306,26 +306,26 @@ impl Views {
                 let over = holding.into_iter().flatten().min();
                 let ((wake, woken), key) = (oneshot::channel(), (object.version.clone(), id));
                 of.waiting.insert(key.clone(), Waiting { object: object.clone(), wake });
-                (Ticket { views: self, resource: &object.resource, key }, woken, over)
+                (Waiter { views: self, resource: &object.resource, key }, woken, over)
             };
-            // The sender lives as long as the ticket; either way the condition is looked at again.
+            // The sender lives as long as the waiter; either way the condition is looked at again.
             tokio::select! {
                 _ = woken => {}
                 () = sleep_until(over.unwrap_or_else(Instant::now)), if over.is_some() => {}
             }
-            drop(ticket);
+            drop(waiter);
         }
     }
 }
 
 /// Takes a waiter out again, also one that gave up.
-struct Ticket<'a> {
+struct Waiter<'a> {
     views: &'a Views,
     resource: &'a GroupResource,
     key: (ResourceVersion, u64),
 }
 
-impl Drop for Ticket<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         self.views.of(self.resource, |of| of.waiting.remove(&self.key));
     }
@@ -348,7 +348,7 @@ impl View {
 
     /// The API server has answered: a watch goes on in place of one that ended, and a page is there in place of the last.
     /// Returns what moved away in between, which this view holds until its client is told.
-    pub fn begun(&self) -> Option<Missed> {
+    pub fn begun(&self) -> Option<UnobservedDeletions> {
         let mut registry = self.views.0.lock();
         if self.state.begun.swap(true, Ordering::AcqRel) {
             return None;
@@ -365,7 +365,7 @@ impl View {
     }
 
     /// The client was told what it missed of these.
-    pub fn told(&self, missed: &Missed) {
+    pub fn mark_notified(&self, missed: &UnobservedDeletions) {
         self.of(|of| {
             if let Some(open) = of.open.get_mut(&self.id) {
                 open.missed.retain(|it| !missed.objects.iter().any(|told| Arc::ptr_eq(told, it)));
@@ -478,7 +478,7 @@ impl Drop for View {
     }
 }
 
-impl Holding {
+impl BlockingView {
     /// Whether its client took all that came.
     pub fn is_idle(&self) -> bool {
         self.state.idle.load(Ordering::Acquire)

@@ -17,11 +17,11 @@ use ringside_proxy::{
     config::{DeletionTimestamps, ForeignTokens},
     election::{Hold, Locks},
     fence::Fence,
-    gap::Gaps,
-    membership::{Gate, Term},
+    gap::GapDetector,
+    membership::{Gate, LeaseTerm},
     metrics::Metrics,
-    peering::{Peerings, Presence},
-    policy::{self, Knowledge, Policy},
+    peering::{Peerings, RingPeer},
+    policy::{self, Policy, RingState},
     stages::{self, Shared},
     upstream::UpstreamError,
     views::Views,
@@ -140,13 +140,13 @@ fn shared(access: access::Access) -> Shared {
     let shared = Shared {
         token: Arc::new(access.token),
         foreign_tokens: ForeignTokens::Pass,
-        gaps: Gaps::new(access.handout, access.generation, Health::new().check("gap", Probe::Controller)),
+        gaps: GapDetector::new(access.handout, access.generation, Health::new().check("gap", Probe::Controller)),
         gate: Gate::new(),
-        knowledge: policy::channel(),
+        knowledge: policy::ring_state(),
         newest: tokio::sync::watch::Sender::default(),
         locks: Arc::new(Locks::new("ns".into())),
         hold: Arc::new(Hold::new(client.clone(), &ring, Arc::new(Boottime))),
-        presence: Arc::new(Presence::new(client, ring.to_string())),
+        presence: Arc::new(RingPeer::new(client, ring.to_string())),
         peerings,
         views: Views::new(),
         fence: Fence::new(false),
@@ -159,8 +159,8 @@ fn shared(access: access::Access) -> Shared {
         closing: CancellationToken::new(),
         abort: CancellationToken::new(),
     };
-    shared.gate.open(Term::new("me".parse().unwrap(), "s=me,!d".into(), || true));
-    shared.knowledge.send_replace(Knowledge::Known(Arc::new(policy)));
+    shared.gate.open(LeaseTerm::new("me".parse().unwrap(), "s=me,!d".into(), || true));
+    shared.knowledge.send_replace(RingState::Known(Arc::new(policy)));
     shared
 }
 

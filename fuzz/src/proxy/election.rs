@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use http::{Request, Response, header, request::Parts};
-use ringside_proxy::election::{Asked, Judgement, Kind, LockName, Locks};
+use ringside_proxy::election::{Judgement, Kind, LockName, LockRequest, Locks};
 
 /// Between the bodies of two writes.
 const BORDER: &[u8] = b"\n--\n";
@@ -40,7 +40,8 @@ pub fn run(input: &[u8]) {
     let kinds = [(Kind::Lease, LEASE), (Kind::ConfigMap, CONFIG_MAP)];
     let (kind, record) = kinds[usize::from(*asked / 3) % kinds.len()];
     let name = LockName { kind, namespace: "ns".into(), name: "lock".into() };
-    let writes = [Asked::Create(kind, "ns".into()), Asked::Replace(name.clone()), Asked::Patch(name.clone())];
+    let writes =
+        [LockRequest::Create(kind, "ns".into()), LockRequest::Replace(name.clone()), LockRequest::Patch(name.clone())];
     let asked = &writes[usize::from(*asked) % writes.len()];
     let (first, second) = (Bytes::copy_from_slice(first), Bytes::copy_from_slice(second));
     // Nothing is known, so nothing is answered.
@@ -62,7 +63,7 @@ pub fn run(input: &[u8]) {
     for body in [&first, &second] {
         locks.claimed(asked, &parts, body);
         let _ = locks.answer(asked, &parts, body);
-        let read = locks.answer(&Asked::Read(name.clone()), &parts, &Bytes::new());
+        let read = locks.answer(&LockRequest::Read(name.clone()), &parts, &Bytes::new());
         assert!(read.is_some_and(|answer| answer.is_ok()), "the lock is gone, and no request deleted it");
     }
 }

@@ -1,7 +1,7 @@
 //! Checks decoders of watch frames. The input is a watch's bytes and how they are split.
 
 use bytes::Bytes;
-use ringside_proxy::frames::{Event, Frames, Kind, Lets, MAX_KEPT, Sieve};
+use ringside_proxy::frames::{Event, EventFilter, EventSet, Frames, Kind, MAX_KEPT};
 
 /// More than the head of an event in which its type must stand, behind the longest header of a WebSocket frame.
 const MAX_HELD: usize = 64;
@@ -11,8 +11,8 @@ const MAX_HELD: usize = 64;
 /// input, in its order.
 pub fn check(input: &[u8], new: impl Fn() -> Frames) {
     split(input, |bytes, pieces| feed(new(), bytes, pieces));
-    for lets in [Lets::Events, Lets::Departures] {
-        split(input, |bytes, pieces| sieve((new(), lets), bytes, pieces));
+    for set in [EventSet::Events, EventSet::DeletedOnly] {
+        split(input, |bytes, pieces| filtered((new(), set), bytes, pieces));
     }
 }
 
@@ -60,21 +60,21 @@ fn feed(mut frames: Frames, bytes: &[u8], pieces: &[usize]) -> Found {
 }
 
 /// What passed, how much is held back, and what was found.
-fn sieve((mut frames, lets): (Frames, Lets), bytes: &[u8], pieces: &[usize]) -> (Vec<u8>, usize, Found) {
-    let (mut sieve, mut passed, mut events, mut fed) = (Sieve::new(lets), Vec::new(), Vec::new(), 0);
+fn filtered((mut frames, set): (Frames, EventSet), bytes: &[u8], pieces: &[usize]) -> (Vec<u8>, usize, Found) {
+    let (mut filtered, mut passed, mut events, mut fed) = (EventFilter::new(set), Vec::new(), Vec::new(), 0);
     for piece in cut(bytes, pieces) {
-        passed.extend(sieve.pass(&mut frames, Bytes::copy_from_slice(piece), |event| events.push(event)));
+        passed.extend(filtered.pass(&mut frames, Bytes::copy_from_slice(piece), |event| events.push(event)));
         fed += piece.len();
-        assert!(sieve.held() <= MAX_HELD.min(fed), "{} bytes are held of {fed}", sieve.held());
-        assert!(passed.len() + sieve.held() <= fed, "more passed than came");
+        assert!(filtered.held() <= MAX_HELD.min(fed), "{} bytes are held of {fed}", filtered.held());
+        assert!(passed.len() + filtered.held() <= fed, "more passed than came");
     }
     assert!(is_part(&passed, bytes), "what passed is not what came");
     // A sieve takes out bookmarks, and nothing else, or all but departures.
-    let is_whole = lets == Lets::Events && !events.iter().any(|event| event.kind == Kind::Bookmark);
+    let is_whole = set == EventSet::Events && !events.iter().any(|event| event.kind == Kind::Bookmark);
     let is_told = |event: &Event| matches!(event.kind, Kind::Deleted | Kind::Other);
-    assert!(lets == Lets::Events || events.iter().all(is_told), "{events:?} are told");
-    if is_whole && sieve.held() == 0 && !sieve.withholds() {
+    assert!(set == EventSet::Events || events.iter().all(is_told), "{events:?} are told");
+    if is_whole && filtered.held() == 0 && !filtered.withholds() {
         assert_eq!(passed.len(), bytes.len(), "there is no bookmark, and something is gone");
     }
-    (passed, sieve.held(), (events, frames.is_opaque(), frames.expired("")))
+    (passed, filtered.held(), (events, frames.is_opaque(), frames.expired("")))
 }

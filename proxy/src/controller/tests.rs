@@ -24,10 +24,10 @@ fn resource(name: &str) -> GroupResource {
     GroupResource { group: String::new(), resource: name.into() }
 }
 
-fn ring(mains: &[&str]) -> Knowledge {
+fn ring(mains: &[&str]) -> RingState {
     let resources = mains.iter().map(|name| RingResource { resource: (*name).into(), ..RingResource::default() });
     let spec = ClusterRingSpec { resources: resources.collect(), ..ClusterRingSpec::default() };
-    Knowledge::Known(Arc::new(Policy::of(&ClusterRing::new("example", spec).into())))
+    RingState::Known(Arc::new(Policy::of(&ClusterRing::new("example", spec).into())))
 }
 
 /// A proxy that holds its Lease, in a ring of two resources.
@@ -36,12 +36,12 @@ struct Scene {
     views: Views,
     waits: Waits,
     health: Health,
-    ring: watch::Sender<Knowledge>,
+    ring: watch::Sender<RingState>,
 }
 
 impl Scene {
     fn new(mode: Mode, restarted: bool) -> Self {
-        let (views, health, ring_known) = (Views::new(), Health::new(), policy::channel());
+        let (views, health, ring_known) = (Views::new(), Health::new(), policy::ring_state());
         ring_known.send_replace(ring(&["as", "bs"]));
         let (waits, check) = (Waits::default(), health.check("controller", Probe::Note));
         let controller = Controller::new(mode, LEASE, (views.clone(), waits.clone()), restarted, check);
@@ -280,7 +280,7 @@ async fn of_an_unknown_ring_nothing_is_said() {
     let both = (scene.watch("as"), scene.watch("bs"));
     scene.during(MOMENT).await;
     drop(both);
-    scene.ring.send_replace(Knowledge::Unknown("it was deleted".to_owned()));
+    scene.ring.send_replace(RingState::Unknown("it was deleted".to_owned()));
     scene.during(10 * LEASE).await;
     assert_eq!(scene.said(), Some("working"));
 }

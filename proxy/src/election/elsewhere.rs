@@ -48,14 +48,14 @@ impl Locks {
     /// Whether a lock of another namespace, with this holder, is the controller's.
     pub(super) fn is_own(&self, namespace: &str, holder: &str, shard: &str) -> bool {
         let is_there = |name: &LockName| name.namespace == namespace;
-        let is_only_there = self.learned.lock().keys().all(is_there) && self.believed.lock().keys().all(is_there);
+        let is_only_there = self.learned.lock().keys().all(is_there) && self.claims.lock().keys().all(is_there);
         is_only_there && self.elsewhere.names(shard).any(|name| is_of(holder, name))
     }
 
     /// Whether a patch may have a holder who names this pod. At home any holder may be named.
     pub(super) fn may_name_us(&self, lock: &LockName, body: &[u8], shard: &str) -> bool {
         let names_us = || self.elsewhere.names(shard).any(|name| memmem::find(body, name.as_bytes()).is_some());
-        lock.namespace == self.home || self.is_believed(lock) || names_us()
+        lock.namespace == self.home || self.is_claimed(lock) || names_us()
     }
 }
 

@@ -40,7 +40,7 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// How a watch is asked for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct WatchOptions {
     start: Start,
     bookmarks: bool,
     /// Whether a bookmark marks the end of the initial events.
@@ -59,7 +59,7 @@ enum Start {
     Version(Option<u64>),
 }
 
-impl Wish {
+impl WatchOptions {
     /// As an API server reads it.
     pub(crate) fn of(query: &Query) -> Self {
         let version = query.first("resourceVersion").filter(|version| !["", "0"].contains(version));
@@ -85,7 +85,7 @@ impl Wish {
 pub(crate) fn follow(
     locks: Arc<Locks>,
     name: LockName,
-    wish: Wish,
+    wish: WatchOptions,
     headers: &HeaderMap,
     end: impl Future<Output = ()> + Send + 'static,
 ) -> Response<Body> {
@@ -130,7 +130,7 @@ struct Follower {
 }
 
 impl Follower {
-    fn begin(locks: Arc<Locks>, name: LockName, wish: Wish, encoding: Encoding) -> Self {
+    fn begin(locks: Arc<Locks>, name: LockName, wish: WatchOptions, encoding: Encoding) -> Self {
         // Before the lock is looked at: what is changed after that is noticed.
         let changes = locks.changes();
         let shown = locks.known(&name).and_then(|lock| match wish.start {

@@ -28,9 +28,9 @@ use super::{
 };
 
 mod keep;
-mod standing;
+mod last_renewal;
 
-use standing::Standing;
+use last_renewal::LastRenewal;
 
 /// The longest duration of a lock that is believed. With a longer one, a replica that elects past the proxies would
 /// wait for minutes once the ring is gone.
@@ -44,7 +44,7 @@ const ATTEMPTS: usize = 5;
 pub struct Hold {
     client: Client,
     holder: String,
-    standings: Mutex<HashMap<LockName, Standing>>,
+    standings: Mutex<HashMap<LockName, LastRenewal>>,
     /// Locks that another holder was found to have a short time ago.
     lost: Mutex<HashMap<LockName, Moment>>,
     leads: Leads,
@@ -108,13 +108,13 @@ impl Hold {
 
     /// Whether the ring was seen to hold the lock so recently that no other holder can have it.
     fn is_sure(&self, name: &LockName) -> bool {
-        self.standings.lock().get(name).is_some_and(|standing| standing.is_sure(self.clock.now()))
+        self.standings.lock().get(name).is_some_and(|last_renewal| last_renewal.is_sure(self.clock.now()))
     }
 
     /// Whether no other holder can have any of the locks that the controller may believe to lead by.
     fn covers(&self, locks: &Locks) -> bool {
         let now = self.clock.now();
-        locks.all_believed(|name| self.standings.lock().get(name).is_some_and(|standing| standing.covers(now)))
+        locks.all_claimed(|name| self.standings.lock().get(name).is_some_and(|last_renewal| last_renewal.covers(now)))
     }
 
     /// Waits for up to `patience` until the controller may act, as far as its elections go.
@@ -190,7 +190,7 @@ impl Hold {
     }
 
     fn mark(&self, name: &LockName) -> Option<String> {
-        self.standings.lock().get(name).map(|standing| standing.mark.clone())
+        self.standings.lock().get(name).map(|last_renewal| last_renewal.mark.clone())
     }
 
     async fn try_to_write(&self, name: &LockName, claim: &Claim, read: Option<Read>) -> Result<(), LockRefusal> {
@@ -250,7 +250,7 @@ impl Hold {
     /// they were given, as this controller.
     fn seen(&self, name: &LockName, (renewed, own): (Moment, bool), real: &DynamicObject, lasts: Duration) {
         let lasts = Record::of(name.kind, real).map_or(LASTS, |record| record.lasts()).min(lasts).min(MAX_LASTS);
-        let standing = Standing { renewed, own, mark: mark(name.kind, real), lasts };
+        let last_renewal = LastRenewal { renewed, own, mark: mark(name.kind, real), lasts };
         if self.lost.lock().get(name).is_some_and(|lost| *lost > renewed) {
             // A late answer: another holder has taken the lock since.
             return;
@@ -261,8 +261,8 @@ impl Hold {
         }
         // Drops locks whose last known renewal has expired: as far as is known here, they have no holder.
         let now = self.clock.now();
-        standings.retain(|_, standing| now.since(standing.renewed) < standing.lasts);
-        standings.insert(name.clone(), standing);
+        standings.retain(|_, last_renewal| now.since(last_renewal.renewed) < last_renewal.lasts);
+        standings.insert(name.clone(), last_renewal);
     }
 
     fn locks(&self, of: &LockName) -> Api<DynamicObject> {

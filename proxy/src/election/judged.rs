@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 
 use super::{
-    Asked, LockRefusal, Locks, codec,
+    LockRefusal, LockRequest, Locks, codec,
     hold::{Claim, Hold},
     object::{LockName, Object},
     patch,
@@ -39,7 +39,7 @@ impl Locks {
     /// [`LockRefusal::Answer`] when it can't be read.
     pub fn judge(
         &self,
-        asked: &Asked,
+        asked: &LockRequest,
         body: &[u8],
         tried: &Response<Bytes>,
         shard: &str,
@@ -59,8 +59,8 @@ impl Locks {
 }
 
 /// Whether a write says who is to hold the lock: all but a patch of other parts of a Lease do.
-fn names_holder(asked: &Asked, body: &[u8]) -> bool {
-    !matches!(asked, Asked::Patch(_)) || patch::names_holder(asked.kind(), body)
+fn names_holder(asked: &LockRequest, body: &[u8]) -> bool {
+    !matches!(asked, LockRequest::Patch(_)) || patch::names_holder(asked.kind(), body)
 }
 
 impl Judged {

@@ -88,7 +88,7 @@ impl Leads {
                     if !doubt.told && doubt.since.elapsed() >= WARN_AFTER {
                         doubt.told = true;
                         tracing::warn!(
-                            locks = locks.believed_names(),
+                            locks = locks.claimed_names(),
                             "the ring may have lost the real lock of the controller's election; refusing the controller's requests meanwhile"
                         );
                     }

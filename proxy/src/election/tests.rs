@@ -77,8 +77,8 @@ fn name_of(object: &Object) -> LockName {
     lock(object.kind(), object.metadata().name.as_deref().unwrap())
 }
 
-fn making(kind: Kind) -> Asked {
-    Asked::Create(kind, "ns".to_owned())
+fn making(kind: Kind) -> LockRequest {
+    LockRequest::Create(kind, "ns".to_owned())
 }
 
 /// Of Leases, as most tests use them.
@@ -113,11 +113,11 @@ impl Server {
         Self(Locks::new("ns".into()))
     }
 
-    fn ask(&self, asked: &Asked, media_type: &str, object: &Object) -> Answered {
+    fn ask(&self, asked: &LockRequest, media_type: &str, object: &Object) -> Answered {
         self.raw(asked, media_type, media_type, &codec::encode(object, encoding(media_type)))
     }
 
-    fn raw(&self, asked: &Asked, content: &str, accept: &str, body: &Bytes) -> Answered {
+    fn raw(&self, asked: &LockRequest, content: &str, accept: &str, body: &Bytes) -> Answered {
         let mut parts = parts(content);
         parts.headers.insert(header::ACCEPT, accept.parse().unwrap());
         if let Some(answer) = self.0.answer(asked, &parts, body) {
@@ -134,7 +134,7 @@ impl Server {
     fn delete(&self, name: &LockName, accept: &str) -> String {
         let mut parts = parts(JSON);
         parts.headers.insert(header::ACCEPT, accept.parse().unwrap());
-        let answer = self.0.answer(&Asked::Delete(name.clone()), &parts, &Bytes::new()).unwrap().unwrap();
+        let answer = self.0.answer(&LockRequest::Delete(name.clone()), &parts, &Bytes::new()).unwrap().unwrap();
         assert_eq!(
             (answer.status().as_u16(), &answer.headers()[header::CONTENT_TYPE]),
             (200, &accept.parse().unwrap())
@@ -153,9 +153,9 @@ impl Server {
         said([status["status"].as_str().unwrap(), details[0], details[1], details[2], details[3]])
     }
 
-    fn tried(&self, asked: &Asked, parts: &Parts, body: &Bytes, stored: &Object) -> Answered {
+    fn tried(&self, asked: &LockRequest, parts: &Parts, body: &Bytes, stored: &Object) -> Answered {
         let accept = parts.headers[header::ACCEPT].to_str().unwrap();
-        let code = if matches!(asked, Asked::Create(..)) { 201 } else { 200 };
+        let code = if matches!(asked, LockRequest::Create(..)) { 201 } else { 200 };
         let tried = Response::builder().status(code).header(header::CONTENT_TYPE, accept);
         let tried = tried.body(codec::encode(stored, encoding(accept))).unwrap();
         let answer = match self.0.judge(asked, body, &tried, "shard-a") {
@@ -185,7 +185,7 @@ fn named(lock: &LockName, verb: Verb) -> RequestInfo {
 
 fn an_election(kind: Kind, media_type: &str) {
     let (server, name, record) = (Server::new(), lock(kind, "lock"), |holder| record(kind, "lock", holder));
-    let (create, replace, read) = (making(kind), Asked::Replace(name.clone()), Asked::Read(name.clone()));
+    let (create, replace, read) = (making(kind), LockRequest::Replace(name.clone()), LockRequest::Read(name.clone()));
     let get = named(&name, Verb::Get);
     assert!(!server.0.knows(&name), "until it is learned, reads are the API server's");
     let (code, created) = server.ask(&create, media_type, &record("a_1")).unwrap().unwrap();
@@ -245,7 +245,7 @@ fn what_is_no_election_is_the_api_servers() {
     let with = |record: &str| annotated(Some([(RECORD.to_owned(), record.to_owned())].into()));
     let maps = [annotated(None), with(""), with("{}"), with("a_1"), record(Kind::ConfigMap, "free", "")];
     for object in leases.into_iter().chain(maps) {
-        for asked in [making(object.kind()), Asked::Replace(name_of(&object))] {
+        for asked in [making(object.kind()), LockRequest::Replace(name_of(&object))] {
             for media_type in [JSON, PROTOBUF] {
                 assert_eq!(server.ask(&asked, media_type, &object), None, "{object:?}");
             }
@@ -272,7 +272,7 @@ fn a_config_map_is_a_lock_by_whatever_record_names_a_holder() {
     ] {
         let mut map = config_map("lock", "");
         map.metadata.annotations = Some([(RECORD.to_owned(), record.to_owned())].into());
-        let asked = Asked::Replace(lock(Kind::ConfigMap, "lock"));
+        let asked = LockRequest::Replace(lock(Kind::ConfigMap, "lock"));
         assert_eq!(Server::new().ask(&asked, JSON, &Object::ConfigMap(map)).unwrap().unwrap().0, 200, "{record}");
     }
 }
@@ -283,7 +283,7 @@ fn a_lock_that_was_real_goes_on_from_its_version() {
     let mut real = record(Kind::Lease, "lock", "a");
     real.metadata_mut().resource_version = Some("4711".into());
     real.metadata_mut().uid = Some("u1".into());
-    let (_, mine) = server.ask(&Asked::Replace(of_lease("lock")), PROTOBUF, &real).unwrap().unwrap();
+    let (_, mine) = server.ask(&LockRequest::Replace(of_lease("lock")), PROTOBUF, &real).unwrap().unwrap();
     assert_eq!(mine.metadata().uid.as_deref(), Some("u1"));
     assert_eq!(mine.metadata().resource_version, Some((APART + 4712).to_string()));
 }
@@ -292,7 +292,7 @@ fn a_lock_that_was_real_goes_on_from_its_version() {
 fn patches_change_a_lock_and_make_one() {
     const MERGE: &str = "application/merge-patch+json";
     let server = Server::new();
-    let patch = Asked::Patch(of_lease("lock"));
+    let patch = LockRequest::Patch(of_lease("lock"));
     let takeover = Bytes::from(r#"{"spec":{"holderIdentity":"b"}}"#);
     let parts = parts_of(MERGE, PROTOBUF);
     assert!(server.0.may_begin(&patch, &parts, &takeover, "shard-a"));
@@ -317,7 +317,7 @@ fn patches_change_a_lock_and_make_one() {
 fn patches_change_a_config_map_and_make_it_a_lock() {
     const OPERATIONS: &str = "application/json-patch+json";
     let (server, name) = (Server::new(), lock(Kind::ConfigMap, "lock"));
-    let (patch, parts) = (Asked::Patch(name), parts_of(OPERATIONS, JSON));
+    let (patch, parts) = (LockRequest::Patch(name), parts_of(OPERATIONS, JSON));
     let begins = |body: &str| server.0.may_begin(&patch, &parts, &Bytes::from(body.to_owned()), "shard-a");
     for other in [r#"{"data":{"a":"b"}}"#, r#"[{"op":"add","path":"/metadata/annotations/a","value":"b"}]"#] {
         assert!(!begins(other), "{other}");
@@ -340,7 +340,12 @@ fn patches_change_a_config_map_and_make_it_a_lock() {
 fn a_patch_that_leaves_the_spec_alone_begins_no_election() {
     let locks = Locks::new("ns".into());
     let begins = |body: &'static str| {
-        locks.may_begin(&Asked::Patch(of_lease("lock")), &parts(JSON), &Bytes::from_static(body.as_bytes()), "shard-a")
+        locks.may_begin(
+            &LockRequest::Patch(of_lease("lock")),
+            &parts(JSON),
+            &Bytes::from_static(body.as_bytes()),
+            "shard-a",
+        )
     };
     for other in [r#"{"metadata":{"labels":{"a":"b"}}}"#, r#"[{"op":"add","path":"/metadata/labels/a","value":"b"}]"#] {
         assert!(!begins(other), "{other}");
@@ -367,7 +372,7 @@ fn of_two_first_writes_the_second_meets_what_the_first_made() {
 
 #[test]
 fn a_patch_begins_an_election_only_if_it_says_who_holds_the_lock() {
-    let (lease, asked) = (record(Kind::Lease, "lock", "another"), Asked::Patch(of_lease("lock")));
+    let (lease, asked) = (record(Kind::Lease, "lock", "another"), LockRequest::Patch(of_lease("lock")));
     let tried = Response::builder().header(header::CONTENT_TYPE, JSON).body(codec::encode(&lease, Encoding::Json));
     let (locks, tried) = (Locks::new("ns".into()), tried.unwrap());
     let judged = |body: &str| locks.judge(&asked, body.as_bytes(), &tried, "shard-a").unwrap();
@@ -437,11 +442,11 @@ fn an_apply_makes_a_lock_that_is_free_for_the_controller() {
             object.metadata_mut().namespace = None;
             Bytes::from(serde_json::to_string(&object).unwrap())
         };
-        let merge = server.raw(&Asked::Patch(name.clone()), "application/merge-patch+json", JSON, &apply("me"));
+        let merge = server.raw(&LockRequest::Patch(name.clone()), "application/merge-patch+json", JSON, &apply("me"));
         assert_eq!(merge.unwrap(), Err(LockRefusal::NotFound(name.clone())));
         for (status, holder) in [(201, "me"), (200, "other")] {
             let (code, applied) =
-                server.raw(&Asked::Patch(name.clone()), APPLY, PROTOBUF, &apply(holder)).unwrap().unwrap();
+                server.raw(&LockRequest::Patch(name.clone()), APPLY, PROTOBUF, &apply(holder)).unwrap().unwrap();
             assert_eq!((code, applied.holder().as_deref()), (status, Some(holder)));
             assert_eq!(name_of(&applied), name.clone());
             assert_eq!(applied.metadata().namespace.as_deref(), Some("ns"));
@@ -494,7 +499,7 @@ fn no_more_locks_are_kept_than_fit_and_deleted_ones_make_room() {
     // One that is kept may not outgrow the room either.
     let mut grown = record(kind(0), "lock-0", "a");
     grown.metadata_mut().annotations = Some([("x".to_owned(), "x".repeat(40 << 10))].into());
-    let replaced = server.ask(&Asked::Replace(lock(kind(0), "lock-0")), JSON, &grown).unwrap();
+    let replaced = server.ask(&LockRequest::Replace(lock(kind(0), "lock-0")), JSON, &grown).unwrap();
     assert_eq!(replaced.unwrap_err().answer().0, 403);
     let knows = |n| server.0.knows(&lock(kind(n), &format!("lock-{n}")));
     for n in [6, 7] {
@@ -555,7 +560,7 @@ fn a_patch_that_copies_or_moves_is_refused() {
     server.ask(&making(Kind::Lease), JSON, &record(Kind::Lease, "lock", "a")).unwrap().unwrap();
     for op in ["copy", "move"] {
         let patch = format!(r#"[{{"op":"{op}","from":"/metadata","path":"/metadata/x"}}]"#);
-        let asked = Asked::Patch(lock(Kind::Lease, "lock"));
+        let asked = LockRequest::Patch(lock(Kind::Lease, "lock"));
         let refused = server.raw(&asked, "application/json-patch+json", JSON, &patch.into()).unwrap().unwrap_err();
         assert!(refused.to_string().contains("'copy' or 'move'"), "{refused}");
     }

@@ -9,10 +9,10 @@ use tokio::{
 };
 
 use super::{
-    Era, Fence, Registry, Uid,
+    CacheScope, Fence, Registry, Uid,
     writes::{About, Target, Traffic},
 };
-use crate::views::Drained;
+use crate::views::DrainingObject;
 
 #[derive(Debug, Default)]
 pub(super) struct Moves {
@@ -26,7 +26,7 @@ pub(super) struct Moves {
 
 #[derive(Debug)]
 struct Move {
-    object: Arc<Drained>,
+    object: Arc<DrainingObject>,
     grace: Duration,
     /// In which term it began, if that was seen, by its number: the object was the shard's until then.
     began: Option<u64>,
@@ -39,7 +39,7 @@ struct Move {
 impl Moves {
     pub(super) fn begin(
         &mut self,
-        object: Arc<Drained>,
+        object: Arc<DrainingObject>,
         (grace, began): (Duration, Option<u64>),
         now: Instant,
     ) -> Arc<Notify> {
@@ -51,7 +51,7 @@ impl Moves {
     }
 
     /// Ends one drain, unless another of the same object has begun.
-    fn end(&mut self, object: &Drained, notify: &Arc<Notify>) -> bool {
+    fn end(&mut self, object: &DrainingObject, notify: &Arc<Notify>) -> bool {
         let this = self.by_uid.get(&object.uid).is_some_and(|it| Arc::ptr_eq(&it.notify, notify));
         if this {
             self.by_uid.remove(&object.uid);
@@ -68,8 +68,8 @@ impl Moves {
     }
 
     /// Whether the object drains, and that began within this hold on the Lease.
-    pub(super) fn began(&self, era: &Era, uid: &str) -> bool {
-        self.by_uid.get(uid).is_some_and(|it| it.began == Some(era.term.number))
+    pub(super) fn began(&self, cache_scope: &CacheScope, uid: &str) -> bool {
+        self.by_uid.get(uid).is_some_and(|it| it.began == Some(cache_scope.term.number))
     }
 
     /// Returns the `resourceVersion` at which the object was seen drained, if it drains.
@@ -132,7 +132,7 @@ enum Quiet {
     Now,
     At(Instant),
     /// The end of a write whose answer a client awaits.
-    AfterAnother,
+    Blocked,
 }
 
 impl Registry {
@@ -146,14 +146,14 @@ impl Registry {
         }
     }
 
-    fn quiet(&mut self, object: &Drained, now: Instant) -> Quiet {
+    fn quiet(&mut self, object: &DrainingObject, now: Instant) -> Quiet {
         self.prune(now);
         let Some(this) = self.moves.by_uid.get(&object.uid) else { return Quiet::Now };
         // The controller has ended, so it works on nothing: only writes that may still be carried out count.
         let last = self.moves.last.filter(|_| self.moves.ended).map_or(this.last, |last| this.last.min(last));
         let rested = last + this.grace;
         let at = match self.writes.traffic(object) {
-            Traffic::Open => return Quiet::AfterAnother,
+            Traffic::Open => return Quiet::Blocked,
             Traffic::Until(until) => rested.max(until),
             Traffic::None => rested,
         };
@@ -166,19 +166,19 @@ impl Registry {
 /// Dropped, it leaves the fence closed: the acknowledgement may have been done, or the object moved by force, or the drain
 /// taken back, which the object's labels will say.
 #[derive(Debug)]
-pub struct Guard {
+pub struct DrainGuard {
     fence: Fence,
-    object: Arc<Drained>,
+    object: Arc<DrainingObject>,
     notify: Arc<Notify>,
 }
 
-impl Guard {
-    pub(super) fn new(fence: Fence, object: Arc<Drained>, notify: Arc<Notify>) -> Self {
+impl DrainGuard {
+    pub(super) fn new(fence: Fence, object: Arc<DrainingObject>, notify: Arc<Notify>) -> Self {
         Self { fence, object, notify }
     }
 
     /// Returns once no request about the object is under way, and none has been for the grace time, which begins now.
-    pub async fn quiet(&self) {
+    pub async fn wait_idle(&self) {
         if let Some(this) = self.fence.0.lock().moves.by_uid.get_mut(&self.object.uid) {
             this.last = this.last.max(Instant::now());
         }
@@ -194,7 +194,7 @@ impl Guard {
                         () = sleep_until(at) => {}
                     }
                 }
-                Quiet::AfterAnother => changed.await,
+                Quiet::Blocked => changed.await,
             }
         }
     }
@@ -218,7 +218,7 @@ impl Guard {
     }
 }
 
-impl Drop for Guard {
+impl Drop for DrainGuard {
     fn drop(&mut self) {
         let mut registry = self.fence.0.lock();
         if registry.moves.end(&self.object, &self.notify) {

@@ -7,7 +7,7 @@ use futures::FutureExt;
 use tokio::time::{advance, timeout};
 
 use super::*;
-use crate::{membership::Term, views::fixtures};
+use crate::{membership::LeaseTerm, views::fixtures};
 
 const GRACE: Duration = Duration::from_secs(2);
 const MOMENT: Duration = Duration::from_millis(1);
@@ -16,13 +16,13 @@ fn things() -> GroupResource {
     GroupResource { group: "x.io".into(), resource: "things".into() }
 }
 
-fn object(name: &str) -> Arc<Drained> {
+fn object(name: &str) -> Arc<DrainingObject> {
     object_at(name, 7)
 }
 
-fn object_at(name: &str, version: u64) -> Arc<Drained> {
+fn object_at(name: &str, version: u64) -> Arc<DrainingObject> {
     let (name, uid) = (name.to_owned(), format!("uid-{name}").into());
-    Arc::new(Drained { name, uid, ..fixtures::drained(things(), Some("ns"), version) })
+    Arc::new(DrainingObject { name, uid, ..fixtures::drained(things(), Some("ns"), version) })
 }
 
 fn named(name: &str) -> About {
@@ -38,32 +38,32 @@ fn owned_by(uid: &str) -> About {
     About { target: None, uids: [uid.into()].into() }
 }
 
-fn era() -> Era {
-    Era { term: Term::new("me".parse().unwrap(), "s=me".into(), || true), policy: Arc::default() }
+fn cache_scope() -> CacheScope {
+    CacheScope { term: LeaseTerm::new("me".parse().unwrap(), "s=me".into(), || true), policy: Arc::default() }
 }
 
-fn drain(fence: &Fence, name: &str) -> Guard {
+fn drain(fence: &Fence, name: &str) -> DrainGuard {
     drain_during(0, fence, name)
 }
 
-fn drain_during(term: u64, fence: &Fence, name: &str) -> Guard {
+fn drain_during(term: u64, fence: &Fence, name: &str) -> DrainGuard {
     fence.listed(&things(), term);
     fence.drained(object(name), GRACE, term)
 }
 
-async fn is_quiet_within(guard: &Guard, time: Duration) -> bool {
-    timeout(time, guard.quiet()).await.is_ok()
+async fn is_quiet_within(guard: &DrainGuard, time: Duration) -> bool {
+    timeout(time, guard.wait_idle()).await.is_ok()
 }
 
-fn answered(ticket: Ticket) {
-    ticket.sent();
-    ticket.answered();
-    drop(ticket);
+fn answered(write_guard: WriteGuard) {
+    write_guard.sent();
+    write_guard.answered();
+    drop(write_guard);
 }
 
-fn cancelled(ticket: Ticket) {
-    ticket.sent();
-    drop(ticket);
+fn cancelled(write_guard: WriteGuard) {
+    write_guard.sent();
+    drop(write_guard);
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,7 +74,7 @@ async fn a_write_holds_the_drain_until_it_is_answered_and_the_grace_begins_anew(
         let guard = drain(&fence, "a");
         assert!(!is_quiet_within(&guard, 10 * GRACE).await, "it began before the drain: {about:?}");
         answered(before);
-        let mut quiet = Box::pin(guard.quiet());
+        let mut quiet = Box::pin(guard.wait_idle());
         assert!((&mut quiet).now_or_never().is_none());
         advance(GRACE - MOMENT).await;
         answered(fence.enter(about.clone()));
@@ -116,9 +116,9 @@ async fn what_a_proxy_before_has_sent_holds_every_drain() {
     let guard = drain(&fence, "a");
     assert!(!is_quiet_within(&guard, REQUEST_LIFETIME - MOMENT).await);
     assert!(!fence.is_idle(), "if it ends now, the next one has to wait too");
-    assert!(fence.has_forgotten() && !Fence::new(false).has_forgotten());
+    assert!(fence.has_evicted_recent() && !Fence::new(false).has_evicted_recent());
     assert!(!is_quiet_within(&guard, GRACE).await);
-    assert!(fence.is_idle() && !fence.has_forgotten());
+    assert!(fence.is_idle() && !fence.has_evicted_recent());
     assert!(is_quiet_within(&guard, GRACE).await);
 }
 
@@ -166,28 +166,28 @@ async fn what_concerns_others_holds_nobody() {
 async fn the_fence_closes_only_while_it_is_quiet_and_then_for_owners_too() {
     let fence = Fence::new(false);
     let guard = drain(&fence, "a");
-    guard.quiet().await;
+    guard.wait_idle().await;
     let late = fence.enter(About::default());
-    assert!(late.also_about(&["uid-a".into()]).is_ok(), "it is not closed yet");
+    assert!(late.check_and_add(&["uid-a".into()]).is_ok(), "it is not closed yet");
     assert!(!guard.close());
     answered(late);
-    guard.quiet().await;
+    guard.wait_idle().await;
     assert!(guard.close());
     drop(guard);
-    let refused = fence.enter(About::default()).also_about(&["uid-b".into(), "uid-a".into()]);
+    let refused = fence.enter(About::default()).check_and_add(&["uid-b".into(), "uid-a".into()]);
     assert_eq!(&*refused.unwrap_err().uid, "uid-a");
-    assert_eq!(fence.standing(&era(), &Target::of(&object("a"))), Standing::Moved);
+    assert_eq!(fence.cached_owner(&cache_scope(), &Target::of(&object("a"))), CachedOwner::Moved);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_drained_again_stays_closed() {
     let fence = Fence::new(false);
     let guard = drain(&fence, "a");
-    guard.quiet().await;
+    guard.wait_idle().await;
     assert!(guard.close());
     let again = drain(&fence, "a");
     assert!(fence.has_moved("uid-a"), "the acknowledgement of the first may be on its way");
-    fence.learn(&era(), &names(&object("a")), &object("a").uid, None, fence.asking());
+    fence.record_owned(&cache_scope(), &names(&object("a")), &object("a").uid, None, fence.asking());
     assert!(fence.has_moved("uid-a"), "what is drained does not stay");
     // The first drain's end is not the second's.
     drop(guard);
@@ -216,7 +216,7 @@ fn of_too_many_moved_objects_the_oldest_are_forgotten_and_counted() {
     }
     assert!(fence.has_moved("uid-a") && fence.has_moved("uid-4999"));
     assert!(!fence.has_moved("uid-0"));
-    assert_eq!(fence.standing(&era(), &names(&object("0"))), Standing::Unknown);
+    assert_eq!(fence.cached_owner(&cache_scope(), &names(&object("0"))), CachedOwner::Unknown);
     let numbers = fence.numbers();
     assert!(numbers.moved < 5_000);
     assert_eq!(u64::try_from(numbers.moved).unwrap() + numbers.moved_evicted, 5_001);
@@ -228,7 +228,7 @@ async fn as_many_acknowledged_moves_are_remembered_as_is_said() {
     for number in 0..=4_096 {
         assert_eq!(fence.numbers().moved_evicted, 0, "{number}");
         let guard = drain(&fence, &number.to_string());
-        guard.quiet().await;
+        guard.wait_idle().await;
         assert!(guard.close());
     }
     assert_eq!((fence.numbers().moved, fence.numbers().moved_evicted), (4_096, 1));
@@ -242,119 +242,136 @@ async fn what_is_nobodys_may_be_what_was_forgotten() {
     advance(REQUEST_LIFETIME).await;
     (0..4_095).for_each(|number| release(&number.to_string()));
     release("in its place");
-    assert!(!fence.has_forgotten(), "it has an owner again");
+    assert!(!fence.has_evicted_recent(), "it has an owner again");
     release("one more");
-    assert!(fence.has_forgotten());
+    assert!(fence.has_evicted_recent());
     advance(REQUEST_LIFETIME).await;
-    assert!(!fence.has_forgotten());
+    assert!(!fence.has_evicted_recent());
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_let_go_is_not_the_shards_while_its_drain_goes_on_even_if_that_is_forgotten() {
-    let (fence, era) = (Fence::new(false), era());
-    let guard = drain_during(era.term.number, &fence, "a");
-    assert!(fence.lets_go_of(&era, "uid-a"));
-    guard.quiet().await;
+    let (fence, cache_scope) = (Fence::new(false), cache_scope());
+    let guard = drain_during(cache_scope.term.number, &fence, "a");
+    assert!(fence.lets_go_of(&cache_scope, "uid-a"));
+    guard.wait_idle().await;
     assert!(guard.close());
     (0..5_000).for_each(|number| drop(drain(&fence, &number.to_string())));
     assert!(!fence.has_moved("uid-a"));
-    assert!(!fence.lets_go_of(&era, "uid-a") && !fence.was_ours(&era, &things(), "uid-a"));
-    assert_eq!(fence.standing(&era, &names(&object("a"))), Standing::Unknown);
+    assert!(!fence.lets_go_of(&cache_scope, "uid-a") && !fence.was_ours(&cache_scope, &things(), "uid-a"));
+    assert_eq!(fence.cached_owner(&cache_scope, &names(&object("a"))), CachedOwner::Unknown);
     // Nor when its drain begins again, as all do where the ring's resources change.
-    let guard = drain_during(era.term.number, &fence, "b");
+    let guard = drain_during(cache_scope.term.number, &fence, "b");
     drop(guard);
-    let _guard = drain_during(era.term.number, &fence, "b");
-    assert!(!fence.lets_go_of(&era, "uid-b"));
+    let _guard = drain_during(cache_scope.term.number, &fence, "b");
+    assert!(!fence.lets_go_of(&cache_scope, "uid-b"));
 }
 
-fn names(object: &Drained) -> Target {
+fn names(object: &DrainingObject) -> Target {
     Target::of(object)
 }
 
 #[test]
 fn what_is_known_holds_in_its_era_and_with_its_owners() {
-    let (fence, era) = (Fence::new(false), era());
+    let (fence, cache_scope) = (Fence::new(false), cache_scope());
     let (root, child, leaf) = (object("root"), object("child"), object("leaf"));
-    assert_eq!(fence.standing(&era, &names(&root)), Standing::Unknown);
-    fence.learn(&era, &names(&leaf), &leaf.uid, Some(child.uid.clone()), fence.asking());
-    fence.learn(&era, &names(&child), &child.uid, Some(root.uid.clone()), fence.asking());
-    assert_eq!(fence.standing(&era, &names(&leaf)), Standing::Unknown, "who controls it is not known");
-    fence.learn(&era, &names(&root), &root.uid, None, fence.asking());
+    assert_eq!(fence.cached_owner(&cache_scope, &names(&root)), CachedOwner::Unknown);
+    fence.record_owned(&cache_scope, &names(&leaf), &leaf.uid, Some(child.uid.clone()), fence.asking());
+    fence.record_owned(&cache_scope, &names(&child), &child.uid, Some(root.uid.clone()), fence.asking());
+    assert_eq!(fence.cached_owner(&cache_scope, &names(&leaf)), CachedOwner::Unknown, "who controls it is not known");
+    fence.record_owned(&cache_scope, &names(&root), &root.uid, None, fence.asking());
     let all = [&leaf, &child, &root].map(|it| it.uid.clone()).to_vec();
-    assert_eq!(fence.standing(&era, &names(&leaf)), Standing::Ours(all));
-    let later = Era { term: era.term.clone(), policy: Arc::default() };
-    assert_eq!(fence.standing(&later, &names(&leaf)), Standing::Unknown, "the ring changed");
-    assert_eq!(fence.standing(&self::era(), &names(&leaf)), Standing::Unknown, "the Lease was lost in between");
+    assert_eq!(fence.cached_owner(&cache_scope, &names(&leaf)), CachedOwner::Ours(all));
+    let later = CacheScope { term: cache_scope.term.clone(), policy: Arc::default() };
+    assert_eq!(fence.cached_owner(&later, &names(&leaf)), CachedOwner::Unknown, "the ring changed");
+    assert_eq!(
+        fence.cached_owner(&self::cache_scope(), &names(&leaf)),
+        CachedOwner::Unknown,
+        "the Lease was lost in between"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_what_is_about_to_be_adopted_nothing_is_learned_while_that_may_be_carried_out() {
-    let (fence, era, child) = (Fence::new(false), era(), object("child"));
+    let (fence, cache_scope, child) = (Fence::new(false), cache_scope(), object("child"));
     let asked = fence.asking();
-    let learn = || fence.learn(&era, &names(&child), &child.uid, None, asked);
+    let learn = || fence.record_owned(&cache_scope, &names(&child), &child.uid, None, asked);
     learn();
-    fence.adopts(&names(&child));
-    assert_eq!(fence.standing(&era, &names(&child)), Standing::Unknown);
+    fence.owner_changes(&names(&child));
+    assert_eq!(fence.cached_owner(&cache_scope, &names(&child)), CachedOwner::Unknown);
     learn();
-    assert_eq!(fence.standing(&era, &names(&child)), Standing::Unknown, "that answer may be of before");
-    tokio::time::sleep(super::adopted::LASTS).await;
+    assert_eq!(fence.cached_owner(&cache_scope, &names(&child)), CachedOwner::Unknown, "that answer may be of before");
+    tokio::time::sleep(super::owner_changes::WRITE_LIFETIME).await;
     learn();
-    assert!(matches!(fence.standing(&era, &names(&child)), Standing::Ours(_)));
+    assert!(matches!(fence.cached_owner(&cache_scope, &names(&child)), CachedOwner::Ours(_)));
 }
 
 #[test]
 fn what_another_object_of_the_name_controlled_is_not_known_any_more() {
-    let (fence, era, child, owner) = (Fence::new(false), era(), object("child"), object("owner"));
-    let learn = |name: &Drained, uid: &Uid, owner| fence.learn(&era, &names(name), uid, owner, fence.asking());
+    let (fence, cache_scope, child, owner) = (Fence::new(false), cache_scope(), object("child"), object("owner"));
+    let learn = |name: &DrainingObject, uid: &Uid, owner| {
+        fence.record_owned(&cache_scope, &names(name), uid, owner, fence.asking());
+    };
     learn(&owner, &owner.uid, None);
     learn(&child, &child.uid, Some(owner.uid.clone()));
-    assert!(matches!(fence.standing(&era, &names(&child)), Standing::Ours(_)));
+    assert!(matches!(fence.cached_owner(&cache_scope, &names(&child)), CachedOwner::Ours(_)));
     learn(&owner, &"uid-of-the-next".into(), None);
-    assert_eq!(fence.standing(&era, &names(&child)), Standing::Unknown, "its owner is gone, and it may be another's");
+    assert_eq!(
+        fence.cached_owner(&cache_scope, &names(&child)),
+        CachedOwner::Unknown,
+        "its owner is gone, and it may be another's"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_object_takes_those_that_it_controls_with_it() {
-    let (fence, era) = (Fence::new(false), era());
+    let (fence, cache_scope) = (Fence::new(false), cache_scope());
     let (root, child) = (object("root"), object("child"));
     let learn = || {
-        fence.learn(&era, &names(&root), &root.uid, None, fence.asking());
-        fence.learn(&era, &names(&child), &child.uid, Some(root.uid.clone()), fence.asking());
+        fence.record_owned(&cache_scope, &names(&root), &root.uid, None, fence.asking());
+        fence.record_owned(&cache_scope, &names(&child), &child.uid, Some(root.uid.clone()), fence.asking());
     };
     learn();
-    let guard = drain_during(era.term.number, &fence, "root");
-    assert!(matches!(fence.standing(&era, &names(&child)), Standing::Ours(uids) if uids.len() == 2), "not yet");
+    let guard = drain_during(cache_scope.term.number, &fence, "root");
+    assert!(
+        matches!(fence.cached_owner(&cache_scope, &names(&child)), CachedOwner::Ours(uids) if uids.len() == 2),
+        "not yet"
+    );
     let overtaken = fence.asking();
     drop(guard);
-    assert_eq!(fence.standing(&era, &names(&child)), Standing::Moved, "it may have been moved by force");
-    fence.learn(&era, &names(&root), &root.uid, None, overtaken);
-    assert_eq!(fence.standing(&era, &names(&child)), Standing::Moved, "that was asked before");
+    assert_eq!(fence.cached_owner(&cache_scope, &names(&child)), CachedOwner::Moved, "it may have been moved by force");
+    fence.record_owned(&cache_scope, &names(&root), &root.uid, None, overtaken);
+    assert_eq!(fence.cached_owner(&cache_scope, &names(&child)), CachedOwner::Moved, "that was asked before");
     learn();
     let guard = drain(&fence, "root");
-    guard.quiet().await;
+    guard.wait_idle().await;
     assert!(guard.close());
     drop(guard);
-    assert_eq!(fence.standing(&era, &names(&child)), Standing::Moved);
-    assert_eq!(fence.standing_of(&era, &child.uid), Standing::Moved);
+    assert_eq!(fence.cached_owner(&cache_scope, &names(&child)), CachedOwner::Moved);
+    assert_eq!(fence.standing_of(&cache_scope, &child.uid), CachedOwner::Moved);
     learn();
-    assert!(matches!(fence.standing(&era, &names(&child)), Standing::Ours(_)), "it came back");
+    assert!(matches!(fence.cached_owner(&cache_scope, &names(&child)), CachedOwner::Ours(_)), "it came back");
     fence.forget(&names(&root));
-    assert_eq!(fence.standing(&era, &names(&root)), Standing::Unknown, "the next of that name is another");
+    assert_eq!(
+        fence.cached_owner(&cache_scope, &names(&root)),
+        CachedOwner::Unknown,
+        "the next of that name is another"
+    );
 }
 
 #[test]
 fn a_circle_of_owners_and_too_many_objects_are_not_known() {
-    let (fence, era) = (Fence::new(false), era());
+    let (fence, cache_scope) = (Fence::new(false), cache_scope());
     let (one, two) = (object("one"), object("two"));
-    fence.learn(&era, &names(&one), &one.uid, Some(two.uid.clone()), fence.asking());
-    fence.learn(&era, &names(&two), &two.uid, Some(one.uid.clone()), fence.asking());
-    assert_eq!(fence.standing(&era, &names(&one)), Standing::Unknown);
+    fence.record_owned(&cache_scope, &names(&one), &one.uid, Some(two.uid.clone()), fence.asking());
+    fence.record_owned(&cache_scope, &names(&two), &two.uid, Some(one.uid.clone()), fence.asking());
+    assert_eq!(fence.cached_owner(&cache_scope, &names(&one)), CachedOwner::Unknown);
     for number in 0..20_000 {
         let it = object(&number.to_string());
-        fence.learn(&era, &names(&it), &it.uid, None, fence.asking());
+        fence.record_owned(&cache_scope, &names(&it), &it.uid, None, fence.asking());
     }
-    assert_eq!(fence.standing(&era, &names(&object("0"))), Standing::Unknown);
-    assert!(matches!(fence.standing(&era, &names(&object("19999"))), Standing::Ours(_)));
+    assert_eq!(fence.cached_owner(&cache_scope, &names(&object("0"))), CachedOwner::Unknown);
+    assert!(matches!(fence.cached_owner(&cache_scope, &names(&object("19999"))), CachedOwner::Ours(_)));
     let numbers = fence.numbers();
     assert_eq!(numbers.known as u64 + numbers.known_evicted, 20_002);
 }

@@ -13,7 +13,7 @@ use ringside_ring::{REQUEST_LIFETIME, cluster_ring::GroupResource};
 use tokio::time::{Instant, sleep};
 
 use super::{Fence, Registry, Uid};
-use crate::views::Drained;
+use crate::views::DrainingObject;
 
 /// How long a deletion of many outlives its request. Its handler has no deadline but that of the API server's requests
 /// (`--request-timeout`, 60 s by default), and it deletes by name what it listed at its beginning, whatever the labels
@@ -45,12 +45,12 @@ pub struct About {
 
 impl Target {
     /// Of one object.
-    pub fn of(object: &Drained) -> Self {
-        let Drained { resource, namespace, name, .. } = object;
+    pub fn of(object: &DrainingObject) -> Self {
+        let DrainingObject { resource, namespace, name, .. } = object;
         Self { resource: resource.clone(), namespace: namespace.clone(), name: Some(name.clone()) }
     }
 
-    fn names(&self, object: &Drained) -> bool {
+    fn names(&self, object: &DrainingObject) -> bool {
         let all = self.name.is_none();
         self.resource == object.resource
             && self.name.as_ref().is_none_or(|name| *name == object.name)
@@ -66,7 +66,7 @@ impl About {
     }
 
     /// Whether the object is among it.
-    pub(super) fn concerns(&self, object: &Drained) -> bool {
+    pub(super) fn concerns(&self, object: &DrainingObject) -> bool {
         self.uids.contains(&object.uid) || self.target.as_ref().is_some_and(|target| target.names(object))
     }
 }
@@ -76,7 +76,7 @@ struct Write {
     about: About,
     since: Instant,
     /// Until when it may still be carried out, if no client awaits its answer.
-    lingers: Option<Instant>,
+    unanswered_until: Option<Instant>,
 }
 
 /// Requests under way that may change something, and cancelled ones that linger.
@@ -105,7 +105,7 @@ pub(super) enum Traffic {
 impl Writes {
     pub(super) fn begin(&mut self, about: About, now: Instant) -> u64 {
         self.next_id += 1;
-        self.by_id.insert(self.next_id, Write { about, since: now, lingers: None });
+        self.by_id.insert(self.next_id, Write { about, since: now, unanswered_until: None });
         self.next_id
     }
 
@@ -127,7 +127,7 @@ impl Writes {
     fn linger(&mut self, id: u64, now: Instant) -> Option<About> {
         let write = self.by_id.get_mut(&id)?;
         let until = now + write.about.outlives();
-        write.lingers = Some(until);
+        write.unanswered_until = Some(until);
         let about = write.about.clone();
         self.lingering.insert((until, id));
         if self.lingering.len() > MAX_LINGERING
@@ -153,11 +153,11 @@ impl Writes {
     }
 
     /// What is under way about an object.
-    pub(super) fn traffic(&self, object: &Drained) -> Traffic {
+    pub(super) fn traffic(&self, object: &DrainingObject) -> Traffic {
         let mut until = self.unknown_until;
         for write in self.by_id.values().filter(|write| write.about.concerns(object)) {
-            let Some(lingers) = write.lingers else { return Traffic::Open };
-            until = until.max(Some(lingers));
+            let Some(unanswered_until) = write.unanswered_until else { return Traffic::Open };
+            until = until.max(Some(unanswered_until));
         }
         until.map_or(Traffic::None, Traffic::Until)
     }
@@ -187,8 +187,8 @@ impl Writes {
 
 impl Registry {
     /// The request concerns the objects of these uids, too.
-    fn name(&mut self, ticket: u64, uids: &[Uid]) {
-        let Some(about) = self.writes.about(ticket) else { return };
+    fn name(&mut self, write_guard: u64, uids: &[Uid]) {
+        let Some(about) = self.writes.about(write_guard) else { return };
         about.uids.extend(uids.iter().cloned());
     }
 }
@@ -197,27 +197,27 @@ impl Registry {
 ///
 /// Dropped between being sent and being answered, it counts for as long as the API server may still carry it out.
 #[derive(Debug)]
-pub struct Ticket {
+pub struct WriteGuard {
     fence: Fence,
     id: u64,
     /// How long it may be carried out after it has been left; of a deletion of many only its answer says when it is over.
     outlives: Duration,
     sent: AtomicBool,
-    at_large: AtomicBool,
+    outcome_unknown: AtomicBool,
 }
 
-impl Ticket {
+impl WriteGuard {
     pub(super) fn new(fence: Fence, about: About) -> Self {
         let outlives = about.outlives();
         let id = fence.0.lock().writes.begin(about, Instant::now());
-        Self { fence, id, outlives, sent: AtomicBool::new(false), at_large: AtomicBool::new(false) }
+        Self { fence, id, outlives, sent: AtomicBool::new(false), outcome_unknown: AtomicBool::new(false) }
     }
 
     /// It also concerns the objects of these uids: what it writes, and who controls that.
     ///
     /// # Errors
     /// Returns the one of them that was released already.
-    pub fn also_about(&self, uids: &[Uid]) -> Result<(), Arc<Drained>> {
+    pub fn check_and_add(&self, uids: &[Uid]) -> Result<(), Arc<DrainingObject>> {
         let mut registry = self.fence.0.lock();
         if let Some(moved) = uids.iter().find_map(|uid| registry.moved.get(uid)) {
             return Err(moved.object.clone());
@@ -228,20 +228,20 @@ impl Ticket {
 
     /// It may concern the objects of these uids: it holds their drains while their labels are asked for, and no longer if it is
     /// refused then.
-    pub fn may_be_about(&self, uids: &[Uid]) {
+    pub fn add_candidates(&self, uids: &[Uid]) {
         self.fence.0.lock().name(self.id, uids);
     }
 
     /// It is sent now.
     pub fn sent(&self) {
         self.sent.store(true, Ordering::Relaxed);
-        self.at_large.store(true, Ordering::Relaxed);
+        self.outcome_unknown.store(true, Ordering::Relaxed);
         self.fence.0.lock().moves.sent(Instant::now());
     }
 
     /// The API server has carried it out, or refused it, or never got it.
     pub fn answered(&self) {
-        self.at_large.store(false, Ordering::Relaxed);
+        self.outcome_unknown.store(false, Ordering::Relaxed);
     }
 
     /// Notes that the API server refused its credentials. It does not show the controller at work, and leaves the grace
@@ -262,13 +262,16 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for WriteGuard {
     fn drop(&mut self) {
         let now = Instant::now();
         let mut registry = self.fence.0.lock();
         registry.prune(now);
-        let about =
-            if *self.at_large.get_mut() { registry.writes.linger(self.id, now) } else { registry.writes.end(self.id) };
+        let about = if *self.outcome_unknown.get_mut() {
+            registry.writes.linger(self.id, now)
+        } else {
+            registry.writes.end(self.id)
+        };
         if let Some(about) = about {
             registry.moves.end_write(&about, self.sent.get_mut().then_some(now));
         }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use prost::Message;
 use serde_json::{Map, Value, json};
 
-use super::cut;
+use super::error_event;
 use crate::{
     request::representation::{Encoding, Form},
     wire::{self, AnyMetadata, Metadata, TypeMeta, Unknown},
@@ -44,7 +44,7 @@ impl Deleted {
             Encoding::Json => self.json(form).to_string().into(),
             Encoding::Protobuf => self.protobuf(form),
         };
-        cut::event("DELETED", object, encoding)
+        error_event::event("DELETED", object, encoding)
     }
 
     fn kind(&self, form: Form) -> (&str, &str) {

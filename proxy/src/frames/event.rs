@@ -2,7 +2,7 @@
 //!
 //! Of an event that begins as `ADDED` or `MODIFIED` nothing is kept; of one that is too long, nothing either.
 
-use super::{Event, Kind, MAX_KEPT, NotUnderstood, Step, json, mentions::Mentions, protobuf};
+use super::{Event, Kind, MAX_KEPT, MalformedFrame, Step, json, mentions::Mentions, protobuf};
 use crate::request::representation::Encoding;
 
 /// An event of which the end may not have come yet.
@@ -75,7 +75,7 @@ impl Partial {
     }
 
     /// The event has ended, and the next one begins; `None` if there was nothing.
-    pub(super) fn end(&mut self) -> Result<Option<Event>, NotUnderstood> {
+    pub(super) fn end(&mut self) -> Result<Option<Event>, MalformedFrame> {
         match std::mem::replace(&mut self.state, State::Head(Vec::new())) {
             State::Head(bytes) | State::Keep(bytes) => match self.encoding {
                 Encoding::Json => json::decode(&bytes),

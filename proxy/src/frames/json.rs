@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::{Event, Kind, NotUnderstood, Step, event::Partial};
+use super::{Event, Kind, MalformedFrame, Step, event::Partial};
 use crate::request::representation::Encoding;
 
 /// How the API server begins an event: it writes the type first.
@@ -13,7 +13,7 @@ const TYPE_FIRST: &[u8] = br#"{"type":""#;
 pub(super) const HEAD: usize = TYPE_FIRST.len() + 9;
 
 #[derive(Deserialize)]
-struct Watched<'a> {
+struct WatchEvent<'a> {
     #[serde(borrow, rename = "type")]
     event_type: Cow<'a, str>,
     #[serde(borrow)]
@@ -42,11 +42,11 @@ pub(super) fn kind(head: &[u8]) -> Kind {
 /// The event in these bytes, if there is anything but space.
 ///
 /// A field that is there twice is an error: readers differ in which of the two they take.
-pub(super) fn decode(bytes: &[u8]) -> Result<Option<Event>, NotUnderstood> {
+pub(super) fn decode(bytes: &[u8]) -> Result<Option<Event>, MalformedFrame> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Ok(None);
     }
-    let event: Watched<'_> = serde_json::from_slice(bytes).map_err(|_| NotUnderstood)?;
+    let event: WatchEvent<'_> = serde_json::from_slice(bytes).map_err(|_| MalformedFrame)?;
     let version = event.object.and_then(|object| object.metadata?.resource_version);
     Ok(Some(Event::of(&event.event_type, version.as_deref())))
 }
@@ -60,7 +60,7 @@ impl Lines {
         Self(Partial::new(Encoding::Json))
     }
 
-    pub(super) fn step(&mut self, bytes: &[u8]) -> Result<(usize, Step), NotUnderstood> {
+    pub(super) fn step(&mut self, bytes: &[u8]) -> Result<(usize, Step), MalformedFrame> {
         let bytes = &bytes[..bytes.len().min(self.0.room())];
         match memchr::memchr(b'\n', bytes) {
             Some(length) => {
@@ -71,7 +71,7 @@ impl Lines {
         }
     }
 
-    pub(super) fn at_border(&self) -> bool {
+    pub(super) fn at_frame_boundary(&self) -> bool {
         self.0.is_empty()
     }
 

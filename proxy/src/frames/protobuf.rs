@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use prost::Message;
 
-use super::{Event, Kind, NotUnderstood, Step, event::Partial};
+use super::{Event, Kind, MalformedFrame, Step, event::Partial};
 use crate::{
     request::representation::Encoding,
     wire::{self, AnyMetadata, WatchEvent},
@@ -23,8 +23,8 @@ pub(super) fn kind(head: &[u8]) -> Kind {
 }
 
 /// The event in these bytes. An object in an envelope that is not known has no resourceVersion.
-pub(super) fn decode(bytes: Vec<u8>) -> Result<Event, NotUnderstood> {
-    let event = WatchEvent::decode(Bytes::from(bytes)).map_err(|_| NotUnderstood)?;
+pub(super) fn decode(bytes: Vec<u8>) -> Result<Event, MalformedFrame> {
+    let event = WatchEvent::decode(Bytes::from(bytes)).map_err(|_| MalformedFrame)?;
     let object = event.object.and_then(|object| wire::unwrap(&object.raw));
     let metadata = object.and_then(|unknown| AnyMetadata::decode(unknown.raw).ok()?.metadata);
     Ok(Event::of(&event.event_type, metadata.as_ref().map(|it| it.resource_version.as_str())))
@@ -52,7 +52,7 @@ impl Lengths {
         Self { event: Partial::new(Encoding::Protobuf), state: BORDER }
     }
 
-    pub(super) fn step(&mut self, bytes: &[u8]) -> Result<(usize, Step), NotUnderstood> {
+    pub(super) fn step(&mut self, bytes: &[u8]) -> Result<(usize, Step), MalformedFrame> {
         let (taken, step) = match &mut self.state {
             State::Length(length, known) => {
                 let take = bytes.len().min(length.len() - *known);
@@ -78,7 +78,7 @@ impl Lengths {
         Ok((taken, step))
     }
 
-    pub(super) fn at_border(&self) -> bool {
+    pub(super) fn at_frame_boundary(&self) -> bool {
         matches!(self.state, State::Length(_, 0))
     }
 

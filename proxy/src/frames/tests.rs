@@ -81,7 +81,7 @@ proptest! {
 
 proptest! {
     #[test]
-    fn a_sieve_takes_out_bookmarks_as_api_servers_write_them_and_nothing_else(
+    fn a_filter_takes_out_bookmarks_as_api_servers_write_them_and_nothing_else(
         format in any_format(),
         events in events(),
         pieces in pieces(),
@@ -89,7 +89,7 @@ proptest! {
     ) {
         let events: Vec<_> = events.into_iter().map(|event| if plain { event.plain() } else { event }).collect();
         let bytes: Vec<u8> = events.iter().flat_map(|event| event.bytes(format)).collect();
-        let (shown, seen) = sieved(format, &bytes, &pieces);
+        let (shown, seen) = filtered(format, &bytes, &pieces);
         prop_assert_eq!(seen, events.iter().map(Written::event).collect::<Vec<_>>());
         let mut rest = &shown[..];
         for event in &events {
@@ -103,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn a_sieve_that_is_there_from_the_middle_on_lets_the_event_end_and_then_only_departures(
+    fn a_filter_that_is_there_from_the_middle_on_lets_the_event_end_and_then_only_departures(
         format in proptest::sample::select(vec![Format::Json, Format::Protobuf]),
         events in events(),
         pieces in pieces(),
@@ -126,20 +126,20 @@ proptest! {
                 told.push(event.event());
             }
         }
-        let sieve = Sieve::from_here(Lets::Departures, &frames);
-        let (shown, rest) = sieved_by(sieve, frames, after, &pieces);
+        let filter = EventFilter::from_here(EventSet::DeletedOnly, &frames);
+        let (shown, rest) = filtered_by(filter, frames, after, &pieces);
         seen.extend(rest);
         prop_assert_eq!([before, &shown].concat(), wanted);
         prop_assert_eq!(seen, told, "no reader is told of withheld events, only that the stream can't go on");
     }
 
     #[test]
-    fn a_sieve_without_bookmarks_changes_nothing_whatever_comes(
+    fn a_filter_without_bookmarks_changes_nothing_whatever_comes(
         format in any_format(),
         bytes in proptest::collection::vec(any::<u8>(), 0..300),
         pieces in pieces(),
     ) {
-        let (shown, _) = sieved(format, &bytes, &pieces);
+        let (shown, _) = filtered(format, &bytes, &pieces);
         prop_assert!(bytes.starts_with(&shown) && shown.len() + MAX_HELD >= bytes.len());
     }
 }
@@ -148,11 +148,11 @@ proptest! {
 const MAX_HELD: usize = json::HEAD + 10;
 
 /// What passes of the bytes in pieces of these lengths, and what is found in them.
-fn sieved(format: Format, bytes: &[u8], pieces: &[usize]) -> (Vec<u8>, Vec<Event>) {
-    sieved_by(Sieve::new(Lets::Events), format.frames(), bytes, pieces)
+fn filtered(format: Format, bytes: &[u8], pieces: &[usize]) -> (Vec<u8>, Vec<Event>) {
+    filtered_by(EventFilter::new(EventSet::Events), format.frames(), bytes, pieces)
 }
 
-fn sieved_by(mut sieve: Sieve, mut frames: Frames, bytes: &[u8], pieces: &[usize]) -> (Vec<u8>, Vec<Event>) {
+fn filtered_by(mut filter: EventFilter, mut frames: Frames, bytes: &[u8], pieces: &[usize]) -> (Vec<u8>, Vec<Event>) {
     let (mut shown, mut seen, mut rest) = (Vec::new(), Vec::new(), bytes);
     for piece in pieces.iter().cycle() {
         if rest.is_empty() {
@@ -160,8 +160,8 @@ fn sieved_by(mut sieve: Sieve, mut frames: Frames, bytes: &[u8], pieces: &[usize
         }
         let (now, later) = rest.split_at((*piece).min(rest.len()));
         let piece = bytes::Bytes::copy_from_slice(now);
-        shown.extend(sieve.pass(&mut frames, piece, |event| seen.push(event)));
-        assert!(sieve.held() <= MAX_HELD, "{} bytes are held back", sieve.held());
+        shown.extend(filter.pass(&mut frames, piece, |event| seen.push(event)));
+        assert!(filter.held() <= MAX_HELD, "{} bytes are held back", filter.held());
         rest = later;
     }
     (shown, seen)

@@ -2,7 +2,7 @@
 //! subprotocol was agreed (`HandleWS` in k8s.io/apiserver: the handshake repeats what the client named, the messages
 //! stay the same). Messages are unmasked, as all that servers send.
 
-use super::{Kind, NotUnderstood, Step, event::Partial};
+use super::{Kind, MalformedFrame, Step, event::Partial};
 use crate::request::representation::Encoding;
 
 /// Bytes of the longest header of an unmasked frame: two, and eight of an extended length.
@@ -50,7 +50,7 @@ impl Messages {
         Self { event: Partial::new(encoding), within: false, state: BORDER }
     }
 
-    pub(super) fn step(&mut self, bytes: &[u8]) -> Result<(usize, Step), NotUnderstood> {
+    pub(super) fn step(&mut self, bytes: &[u8]) -> Result<(usize, Step), MalformedFrame> {
         let Some(first) = bytes.first() else { return Ok((0, Step::More)) };
         let (taken, step) = match &mut self.state {
             State::Header(header, known) => {
@@ -91,10 +91,10 @@ impl Messages {
     }
 
     /// A frame begins, where it may (section 5.4).
-    fn begin(&mut self, left: u64, frame: Frame) -> Result<(), NotUnderstood> {
+    fn begin(&mut self, left: u64, frame: Frame) -> Result<(), MalformedFrame> {
         if let Frame::Data { first, last } = frame {
             if first.is_some() == self.within {
-                return Err(NotUnderstood);
+                return Err(MalformedFrame);
             }
             if let Some(encoding) = first {
                 self.event = Partial::new(encoding);
@@ -116,7 +116,7 @@ impl Messages {
     }
 
     /// Whether it stands there, or the server has said that it sends nothing more.
-    pub(super) fn at_border(&self) -> bool {
+    pub(super) fn at_frame_boundary(&self) -> bool {
         self.border().is_some() || self.is_closed()
     }
 
@@ -135,7 +135,7 @@ impl Messages {
 ///
 /// # Errors
 /// When no server sends that.
-pub(crate) fn message_head(bytes: &[u8]) -> Result<Option<(u64, u64, Option<Encoding>)>, NotUnderstood> {
+pub(crate) fn message_head(bytes: &[u8]) -> Result<Option<(u64, u64, Option<Encoding>)>, MalformedFrame> {
     for size in 2..=MAX_HEADER.min(bytes.len()) {
         if let Some((length, frame)) = parse(&bytes[..size])? {
             let encoding = if let Frame::Data { first, last: true } = frame { first } else { None };
@@ -146,7 +146,7 @@ pub(crate) fn message_head(bytes: &[u8]) -> Result<Option<(u64, u64, Option<Enco
 }
 
 /// The length and kind of a frame, once its header is there (section 5.2).
-fn parse(header: &[u8]) -> Result<Option<(u64, Frame)>, NotUnderstood> {
+fn parse(header: &[u8]) -> Result<Option<(u64, Frame)>, MalformedFrame> {
     let [first, second, extended @ ..] = header else { return Ok(None) };
     let (last, reserved, opcode) = (first & 0x80 != 0, first & 0x70, first & 0x0f);
     let (masked, length) = (second & 0x80 != 0, second & 0x7f);
@@ -156,10 +156,10 @@ fn parse(header: &[u8]) -> Result<Option<(u64, Frame)>, NotUnderstood> {
         2 => Frame::Data { first: Some(Encoding::Protobuf), last },
         8 => Frame::Close,
         9 | 10 => Frame::Control,
-        _ => return Err(NotUnderstood),
+        _ => return Err(MalformedFrame),
     };
     if reserved != 0 || masked {
-        return Err(NotUnderstood);
+        return Err(MalformedFrame);
     }
     // An extended length must need its form.
     let (wanted, least) = match length {
@@ -174,7 +174,7 @@ fn parse(header: &[u8]) -> Result<Option<(u64, Frame)>, NotUnderstood> {
     let length = if wanted == 0 { length.into() } else { long };
     let is_control = !matches!(frame, Frame::Data { .. });
     if length < least || length >> 63 != 0 || (is_control && (!last || length > MAX_CONTROL)) {
-        return Err(NotUnderstood);
+        return Err(MalformedFrame);
     }
     Ok(Some((length, frame)))
 }

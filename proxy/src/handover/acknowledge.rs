@@ -12,7 +12,7 @@ use ringside_runtime::explain::{code, explain};
 use tokio::time::timeout;
 
 use super::ask::{Shown, shown};
-use crate::views::{Drained, Scope};
+use crate::views::{DrainingObject, Scope};
 
 #[cfg(test)]
 mod tests;
@@ -36,10 +36,10 @@ pub(super) enum Attempt {
 /// Who can acknowledge: the API server's client, or a test.
 pub(super) trait Acknowledge: Send {
     /// Tries once.
-    fn attempt(&self, object: &Drained) -> impl Future<Output = Attempt> + Send;
+    fn attempt(&self, object: &DrainingObject) -> impl Future<Output = Attempt> + Send;
 
     /// Asks whether a watch of this scope showed the object.
-    fn shown(&self, scope: &Scope, object: &Drained) -> impl Future<Output = Shown> + Send;
+    fn shown(&self, scope: &Scope, object: &DrainingObject) -> impl Future<Output = Shown> + Send;
 }
 
 /// Acknowledges by a JSON patch that tests what was decided on.
@@ -52,7 +52,7 @@ pub(super) struct ByPatch {
 }
 
 impl Acknowledge for ByPatch {
-    async fn attempt(&self, object: &Drained) -> Attempt {
+    async fn attempt(&self, object: &DrainingObject) -> Attempt {
         match timeout(ANSWER, self.settle(object)).await {
             Ok(Ok(attempt)) => attempt,
             Ok(Err(error)) => Attempt::Again(explain(&error)),
@@ -60,14 +60,14 @@ impl Acknowledge for ByPatch {
         }
     }
 
-    async fn shown(&self, scope: &Scope, object: &Drained) -> Shown {
+    async fn shown(&self, scope: &Scope, object: &DrainingObject) -> Shown {
         shown(&self.client, &self.api, scope, object).await
     }
 }
 
 impl ByPatch {
-    async fn settle(&self, object: &Drained) -> kube::Result<Attempt> {
-        let Drained { resource, namespace, name, uid, .. } = object;
+    async fn settle(&self, object: &DrainingObject) -> kube::Result<Attempt> {
+        let DrainingObject { resource, namespace, name, uid, .. } = object;
         let error = match self.send(object).await {
             Ok(left) if self.drains(object, &left.metadata) => return Ok(Attempt::Again(PUT_BACK.to_owned())),
             Ok(_) => {
@@ -87,7 +87,7 @@ impl ByPatch {
         }
     }
 
-    fn api(&self, object: &Drained) -> Api<DynamicObject> {
+    fn api(&self, object: &DrainingObject) -> Api<DynamicObject> {
         match &object.namespace {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &self.api),
             None => Api::all_with(self.client.clone(), &self.api),
@@ -95,7 +95,7 @@ impl ByPatch {
     }
 
     /// Returns what the API server made of it: admission may put labels back in the same write.
-    async fn send(&self, object: &Drained) -> kube::Result<PartialObjectMeta<DynamicObject>> {
+    async fn send(&self, object: &DrainingObject) -> kube::Result<PartialObjectMeta<DynamicObject>> {
         let patch = patch::acknowledge(&self.labels, &object.uid, &self.shard, &object.drain);
         let named = PatchParams { field_manager: Some(ACKNOWLEDGER.to_owned()), ..PatchParams::default() };
         // The answer's metadata only: the object may be large.
@@ -104,14 +104,14 @@ impl ByPatch {
 
     /// Whether the object is still drained by this very move. By a list, which needs no permission that the watch
     /// does not need too.
-    async fn is_drained(&self, object: &Drained) -> kube::Result<bool> {
+    async fn is_drained(&self, object: &DrainingObject) -> kube::Result<bool> {
         let this = ListParams::default().fields(&format!("metadata.name={}", object.name));
         let found = self.api(object).list_metadata(&this).await?.items;
         Ok(found.iter().any(|it| self.drains(object, &it.metadata)))
     }
 
     /// Whether the object is drained by this very move.
-    fn drains(&self, object: &Drained, metadata: &ObjectMeta) -> bool {
+    fn drains(&self, object: &DrainingObject, metadata: &ObjectMeta) -> bool {
         let ownership = self.labels.ownership(metadata.labels.as_ref());
         metadata.uid.as_deref() == Some(&*object.uid)
             && ownership.shard == Some(self.shard.as_str())

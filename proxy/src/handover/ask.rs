@@ -9,7 +9,7 @@ use ringside_runtime::explain::code;
 use tokio::time::timeout;
 
 use super::acknowledge::ANSWER;
-use crate::views::{Drained, Scope};
+use crate::views::{DrainingObject, Scope};
 
 /// What the API server says to it.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) enum Shown {
 }
 
 /// Asks for the state right before the write that drained the object: the watch's own selectors and the name, at X - 1.
-pub(super) async fn shown(client: &Client, api: &ApiResource, scope: &Scope, object: &Drained) -> Shown {
+pub(super) async fn shown(client: &Client, api: &ApiResource, scope: &Scope, object: &DrainingObject) -> Shown {
     let Scope { resource, version, labels, fields, .. } = scope;
     // A field selector means what the version says that it was sent to.
     let group = if resource.group.is_empty() { String::new() } else { format!("{}/", resource.group) };

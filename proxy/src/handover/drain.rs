@@ -11,7 +11,7 @@ use super::{
     drains::Phase,
     settle::settle,
 };
-use crate::{fence::Guard, views::Drained};
+use crate::{fence::DrainGuard, views::DrainingObject};
 
 /// How long to wait before the first retry of an acknowledgement, and at most.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
@@ -19,7 +19,7 @@ const LAST_RETRY: Duration = Duration::from_secs(10);
 
 impl Handover {
     /// Has the fence know of a drained object, from this moment on.
-    pub(super) fn guard(&self, object: &Arc<Drained>) -> Guard {
+    pub(super) fn guard(&self, object: &Arc<DrainingObject>) -> DrainGuard {
         // The sharder may rely on what this shard promised when it was drained, by a proxy that has been restarted since.
         let asked = Grace::asked(&object.drain).map_or(Duration::ZERO, Grace::duration);
         self.fence.drained(object.clone(), self.grace.max(asked), self.term)
@@ -29,16 +29,21 @@ impl Handover {
 /// Releases one object. Polled for as long as our own watch shows it with this drain.
 ///
 /// What others write (a kubelet, another controller) holds nothing: the fence knows what the controller sends.
-pub(super) async fn let_go(handover: Handover, object: Arc<Drained>, fence: Guard, acknowledge: impl Acknowledge) {
+pub(super) async fn let_go(
+    handover: Handover,
+    object: Arc<DrainingObject>,
+    fence: DrainGuard,
+    acknowledge: impl Acknowledge,
+) {
     let under_way = handover.drains.begin(object.clone(), Instant::now());
-    let Drained { resource, namespace, name, .. } = &*object;
+    let DrainingObject { resource, namespace, name, .. } = &*object;
     handover.views.leaves(&object);
     let (uid, mut pause) = (&*object.uid, FIRST_RETRY);
     loop {
         under_way.phase(Phase::Views);
         settle(&handover, &object, &acknowledge, &under_way).await;
         under_way.phase(Phase::Grace);
-        fence.quiet().await;
+        fence.wait_idle().await;
         under_way.phase(Phase::Acknowledgement);
         loop {
             // The semaphore is never closed.
@@ -47,7 +52,7 @@ pub(super) async fn let_go(handover: Handover, object: Arc<Drained>, fence: Guar
             handover.views.gone(&object);
             // Looked at with the seat in hand, since waiting for one may take long: a watch that was opened
             // meanwhile, from before the drain, may have brought the object back.
-            if handover.views.behind(&object) > 0 || !fence.close() {
+            if handover.views.count_blocking(&object) > 0 || !fence.close() {
                 break;
             }
             // The fence is closed from here on, however the attempt ends. One without answer may have been carried out.

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use ringside_ring::doing;
 use tokio::{sync::watch, time::Instant};
 
-use crate::views::{Drained, Holding};
+use crate::views::{BlockingView, DrainingObject};
 
 /// The drains under way. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +23,7 @@ struct Register {
 
 #[derive(Debug)]
 struct Entry {
-    object: Arc<Drained>,
+    object: Arc<DrainingObject>,
     since: Instant,
     phase: Phase,
     /// The last client that did not read what it waits for.
@@ -71,7 +71,7 @@ pub(super) struct Report {
     /// For people.
     pub(super) line: String,
     /// The oldest of them.
-    pub(super) oldest: Arc<Drained>,
+    pub(super) oldest: Arc<DrainingObject>,
 }
 
 /// One drain in the register, until this is dropped.
@@ -97,7 +97,7 @@ impl Drains {
         self.0.lock().deadline
     }
 
-    pub(crate) fn begin(&self, object: Arc<Drained>, now: Instant) -> UnderWay {
+    pub(crate) fn begin(&self, object: Arc<DrainingObject>, now: Instant) -> UnderWay {
         let mut register = self.0.lock();
         register.next_id += 1;
         let id = register.next_id;
@@ -162,7 +162,7 @@ impl Drains {
     }
 }
 
-impl Drained {
+impl DrainingObject {
     /// `NAMESPACE/NAME`, for people.
     fn place(&self) -> String {
         let namespace = self.namespace.as_ref().map(|namespace| format!("{namespace}/"));
@@ -189,7 +189,7 @@ impl Entry {
 fn report(reason: Reason, mut late: Vec<&mut Entry>, deadline: Duration, now: Instant) -> Option<Report> {
     let oldest = late.iter().min_by_key(|entry| entry.since)?;
     let (age, waits_for, count) = (oldest.age(now), oldest.waits_for(), late.len());
-    let Drained { resource, namespace, name, uid, .. } = &*oldest.object;
+    let DrainingObject { resource, namespace, name, uid, .. } = &*oldest.object;
     let place = oldest.object.place();
     tracing::warn!(
         count,
@@ -219,7 +219,7 @@ impl UnderWay {
     }
 
     /// It waits for this view, whose client has something to read.
-    pub(super) fn waits_for_reader(&self, view: &Holding) {
+    pub(super) fn waits_for_reader(&self, view: &BlockingView) {
         let (agent, bytes) = view.client();
         let reader = format!("{bytes} bytes or more wait to be read by the client {agent}");
         if let Some(entry) = self.drains.0.lock().entries.get_mut(&self.id) {

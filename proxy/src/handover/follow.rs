@@ -30,7 +30,7 @@ use super::{
     acknowledge::{Acknowledge, ByPatch},
     drain::let_go,
 };
-use crate::{policy::code, views::Drained};
+use crate::{policy::code, views::DrainingObject};
 
 /// How long to wait before asking again for a resource that is not served (yet).
 const DISCOVER_AGAIN: Duration = Duration::from_secs(5);
@@ -178,13 +178,13 @@ pub(super) struct Work<A> {
     acknowledge: A,
     by_uid: HashMap<Arc<str>, Item>,
     /// Each ends with its object, or with `None` if it was taken back.
-    pub(super) under_way: FuturesUnordered<BoxFuture<'static, Option<Arc<Drained>>>>,
+    pub(super) under_way: FuturesUnordered<BoxFuture<'static, Option<Arc<DrainingObject>>>>,
     /// The uids of the list that is under way.
     listed: HashSet<String>,
 }
 
 struct Item {
-    object: Arc<Drained>,
+    object: Arc<DrainingObject>,
     abort: AbortHandle,
 }
 
@@ -240,12 +240,12 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
             Some(item) if item.object.drain == drained.drain => {}
             known => {
                 let is_exact = in_event && known.is_none();
-                self.begin(Drained { is_exact, ..drained });
+                self.begin(DrainingObject { is_exact, ..drained });
             }
         }
     }
 
-    fn begin(&mut self, drained: Drained) {
+    fn begin(&mut self, drained: DrainingObject) {
         let object = Arc::new(drained);
         let (handover, acknowledge) = (self.handover.clone(), self.acknowledge.clone());
         // At once: when the list has ended, what it showed is known.
@@ -257,7 +257,7 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
     }
 
     /// A drain has ended. If the object is seen drained again after that, it is work again.
-    pub(super) fn forget(&mut self, ended: Option<&Arc<Drained>>) {
+    pub(super) fn forget(&mut self, ended: Option<&Arc<DrainingObject>>) {
         let Some(ended) = ended else { return };
         if self.by_uid.get(&ended.uid).is_some_and(|item| Arc::ptr_eq(&item.object, ended)) {
             self.by_uid.remove(&ended.uid);
@@ -265,7 +265,7 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
     }
 
     /// What the drain needs of an object; `None` if it is not drained from us after all.
-    fn drained(&self, object: &Object) -> Option<Drained> {
+    fn drained(&self, object: &Object) -> Option<DrainingObject> {
         let metadata = &object.metadata;
         let ownership = self.handover.labels.ownership(metadata.labels.as_ref());
         if ownership.shard != Some(self.handover.shard.as_str()) {
@@ -275,7 +275,7 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
         let version = version.parse().inspect_err(|error| {
             tracing::error!(resource = %self.resource, %error, "can't hand over objects of this resource");
         });
-        Some(Drained {
+        Some(DrainingObject {
             resource: self.resource.clone(),
             namespace: metadata.namespace.clone(),
             name: metadata.name.clone()?,
@@ -285,7 +285,7 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
             labels: metadata.labels.clone().unwrap_or_default(),
             version: version.ok()?,
             is_exact: false,
-            excused: Mutex::default(),
+            proved_not_shown: Mutex::default(),
         })
     }
 }

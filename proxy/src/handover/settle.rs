@@ -10,7 +10,7 @@ use std::{
 use tokio::time::{Instant, timeout};
 
 use super::{Handover, acknowledge::Acknowledge, ask::Shown, drains::UnderWay};
-use crate::views::{Drained, Holding};
+use crate::views::{BlockingView, DrainingObject};
 
 /// How long a drain waits before the API server is asked about the watches that hold it. Not at once: each watch has its
 /// `DELETED` by then that gets one.
@@ -22,13 +22,13 @@ pub(super) const CUT_AFTER: Duration = Duration::from_secs(10);
 /// Returns once no view holds the object any more.
 pub(super) async fn settle(
     handover: &Handover,
-    object: &Arc<Drained>,
+    object: &Arc<DrainingObject>,
     acknowledge: &impl Acknowledge,
     under_way: &UnderWay,
 ) {
     let (began, mut asked, mut taken) = (Instant::now(), HashSet::new(), HashMap::new());
-    while timeout(ASK_AFTER, handover.views.past(object)).await.is_err() {
-        for watch in handover.views.open_behind(object) {
+    while timeout(ASK_AFTER, handover.views.wait_delivered(object)).await.is_err() {
+        for watch in handover.views.open_blocking(object) {
             let (pieces, since) = taken.entry(watch.id).or_insert((watch.pieces(), began.max(watch.opened)));
             if *pieces != watch.pieces() {
                 (*pieces, *since) = (watch.pieces(), Instant::now());
@@ -53,7 +53,7 @@ pub(super) async fn settle(
                 let _seat = handover.seats.acquire().await;
                 match acknowledge.shown(&watch.scope, object).await {
                     Shown::Yes => {}
-                    Shown::No => object.excuse(watch.id),
+                    Shown::No => object.prove_not_shown(watch.id),
                     Shown::Compacted => cut(object, &watch, "the state right before the drain is forgotten already"),
                     Shown::Unanswered(error) => {
                         tracing::warn!(resource = %object.resource, error, "can't ask what a watch has shown");
@@ -66,7 +66,7 @@ pub(super) async fn settle(
 }
 
 /// Of a client that took nothing for half of the drain's deadline.
-fn close(object: &Drained, watch: &Holding) {
+fn close(object: &DrainingObject, watch: &BlockingView) {
     if watch.close() {
         let (user_agent, waiting_bytes) = watch.client();
         tracing::warn!(
@@ -78,7 +78,7 @@ fn close(object: &Drained, watch: &Holding) {
     }
 }
 
-fn cut(object: &Drained, watch: &Holding, reason: &str) {
+fn cut(object: &DrainingObject, watch: &BlockingView, reason: &str) {
     if watch.cut() {
         tracing::info!(resource = %object.resource, reason, "closed a watch so that its client lists again");
     }

@@ -20,7 +20,7 @@ const MAX_NOTE: usize = 1024;
 const WAITING: usize = 16;
 
 /// Writes the Events.
-pub(super) struct Teller {
+pub(super) struct EventRecorder {
     recorder: Recorder,
     rings: Api<Ring>,
     ring: RingName,
@@ -28,7 +28,7 @@ pub(super) struct Teller {
     waiting: VecDeque<Report>,
 }
 
-impl Teller {
+impl EventRecorder {
     pub(super) fn new(client: Client, ring: RingName, shard: &ShardName) -> Self {
         let reporter = Reporter { controller: "ringside-proxy".to_owned(), instance: Some(shard.to_string()) };
         let recorder = Recorder::new(client.clone(), reporter);

@@ -22,10 +22,10 @@ use super::{
     follow::Work,
 };
 use crate::{
-    fence::{About, Era, Fence, Target, Ticket},
-    membership::Term,
+    fence::{About, CacheScope, Fence, Target, WriteGuard},
+    membership::LeaseTerm,
     request::selector::Selector,
-    views::{Drained, Fields, Kind, Scope, View, Views, fixtures},
+    views::{DrainingObject, Fields, Kind, Scope, View, Views, fixtures},
 };
 
 mod ending;
@@ -50,7 +50,7 @@ struct Recorder {
 }
 
 impl Acknowledge for Recorder {
-    async fn attempt(&self, object: &Drained) -> Attempt {
+    async fn attempt(&self, object: &DrainingObject) -> Attempt {
         if let Some(reason) = self.refusing.lock().clone() {
             return Attempt::Again(reason);
         }
@@ -62,7 +62,7 @@ impl Acknowledge for Recorder {
         Attempt::Done
     }
 
-    async fn shown(&self, scope: &Scope, object: &Drained) -> Shown {
+    async fn shown(&self, scope: &Scope, object: &DrainingObject) -> Shown {
         self.asked.lock().push(scope.fields.and_name(&object.name));
         self.answers.lock().pop().unwrap_or(Shown::Yes)
     }
@@ -153,23 +153,23 @@ fn ack(name: &str, drain: &str) -> (String, String) {
 #[tokio::test(start_paused = true)]
 async fn what_the_first_list_shows_was_drained_before_this_hold_on_the_lease_and_all_else_within() {
     use watcher::Event::{Apply, Init, InitApply, InitDone};
-    let (scene, term) = (Scene::new(), Term::new("me".parse().unwrap(), "s=me".into(), || true));
+    let (scene, term) = (Scene::new(), LeaseTerm::new("me".parse().unwrap(), "s=me".into(), || true));
     let handover = scene.handover.during(&term);
     let mut work = Work::new(handover.clone(), things(), "Thing", scene.recorder.clone());
     let [before, since, missed] = ["before", "since", "missed"].map(|name| scene.object(name, 10, "m1"));
     for event in [Init, InitApply(before.clone()), InitDone, Apply(since.clone())] {
         work.take(event);
     }
-    let era = Era { term, policy: Arc::default() };
+    let cache_scope = CacheScope { term, policy: Arc::default() };
     // Also before anything of it goes on.
-    assert!(!handover.fence.was_ours(&era, &things(), "uid-before"));
+    assert!(!handover.fence.was_ours(&cache_scope, &things(), "uid-before"));
     // The watch breaks, and lists again.
     for event in [Init, InitApply(before), InitApply(since), InitApply(missed), InitDone] {
         work.take(event);
     }
     let _ = work.under_way.next().now_or_never();
     for (name, within) in [("before", false), ("since", true), ("missed", true)] {
-        assert_eq!(handover.fence.lets_go_of(&era, &format!("uid-{name}")), within, "{name}");
+        assert_eq!(handover.fence.lets_go_of(&cache_scope, &format!("uid-{name}")), within, "{name}");
     }
 }
 
@@ -389,11 +389,11 @@ async fn a_drain_that_is_taken_back_is_over_and_the_next_one_is_work_again() {
     scene.pass(DEADLINE).await;
     assert_eq!((scene.drains.all(Instant::now()).0, scene.acknowledged()), (0, vec![]));
     assert!(fence.has_moved("uid-a"), "the labels are asked for");
-    let term = Term::new("me".parse().unwrap(), "s=me".into(), || true);
-    let era = Era { term, policy: Arc::default() };
+    let term = LeaseTerm::new("me".parse().unwrap(), "s=me".into(), || true);
+    let cache_scope = CacheScope { term, policy: Arc::default() };
     let target = Target { resource: things(), namespace: Some("ns".into()), name: Some("a".into()) };
     let asked = fence.asking();
-    fence.learn(&era, &target, &"uid-a".into(), None, asked);
+    fence.record_owned(&cache_scope, &target, &"uid-a".into(), None, asked);
     assert!(!fence.has_moved("uid-a"), "it is this shard's");
     scene.drained("a", 30, "m2");
     scene.pass(2 * GRACE).await;
@@ -406,11 +406,11 @@ fn about(name: &str) -> About {
 }
 
 /// A write that is sent, and answered when it is dropped.
-fn write(fence: &Fence, name: &str) -> Ticket {
-    let ticket = fence.enter(about(name));
-    ticket.sent();
-    ticket.answered();
-    ticket
+fn write(fence: &Fence, name: &str) -> WriteGuard {
+    let write_guard = fence.enter(about(name));
+    write_guard.sent();
+    write_guard.answered();
+    write_guard
 }
 
 #[tokio::test(start_paused = true)]

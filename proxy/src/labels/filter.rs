@@ -13,7 +13,7 @@ use super::{
     protobuf::{self, Field, Message},
 };
 use crate::{
-    frames::{self, NotUnderstood},
+    frames::{self, MalformedFrame},
     request::representation::Encoding,
     wire::MAGIC,
 };
@@ -131,7 +131,7 @@ impl Filter {
                 Ok(Some(taken)) => self.next += taken,
                 Ok(None) => return at,
                 // No look is due any more.
-                Err(NotUnderstood) => self.next = u64::MAX,
+                Err(MalformedFrame) => self.next = u64::MAX,
             }
         }
     }
@@ -177,7 +177,7 @@ impl Filter {
     }
 
     /// Reads what stands before a frame. Returns its length, once all of it is there.
-    fn begin(&mut self, bytes: &[u8]) -> Result<Option<u64>, NotUnderstood> {
+    fn begin(&mut self, bytes: &[u8]) -> Result<Option<u64>, MalformedFrame> {
         match self.framing {
             Framing::Json => {
                 self.enter(Is::Json, 0, u64::MAX);

@@ -10,7 +10,7 @@ use prost::{
 
 use super::Keys;
 use crate::{
-    frames::NotUnderstood,
+    frames::MalformedFrame,
     wire::{MAGIC, TypeMeta},
 };
 
@@ -59,12 +59,12 @@ pub(super) enum Field {
 ///
 /// # Errors
 /// When it is no such message.
-pub(super) fn field(message: Message, bytes: &[u8], left: u64, keys: &Keys) -> Result<Field, NotUnderstood> {
+pub(super) fn field(message: Message, bytes: &[u8], left: u64, keys: &Keys) -> Result<Field, MalformedFrame> {
     let Some((tag, wire_type, head, length)) = head(bytes) else {
         let may_come = bytes.len() < MAX_HEAD && (bytes.len() as u64) < left;
-        return if may_come { Ok(Field::Open) } else { Err(NotUnderstood) };
+        return if may_come { Ok(Field::Open) } else { Err(MalformedFrame) };
     };
-    let size = length.checked_add(head as u64).filter(|size| *size <= left).ok_or(NotUnderstood)?;
+    let size = length.checked_add(head as u64).filter(|size| *size <= left).ok_or(MalformedFrame)?;
     if wire_type != WireType::LengthDelimited {
         return Ok(Field::Other(size));
     }

@@ -11,20 +11,20 @@ use ringside_runtime::{
 };
 use tokio::{sync::watch, time::timeout};
 
-use crate::policy::{ANSWER, Knowledge};
+use crate::policy::{ANSWER, RingState};
 
 /// The main objects with the label of a shard, drained ones among them.
 pub(crate) struct Remaining {
     pub(crate) client: Client,
     /// What they are selected by.
     pub(crate) selector: String,
-    pub(crate) knowledge: watch::Receiver<Knowledge>,
+    pub(crate) knowledge: watch::Receiver<RingState>,
 }
 
 impl Remaining {
     /// Whether there are any, as far as can be told: what is not known may be there.
     pub(crate) async fn is_any(&self) -> bool {
-        let Knowledge::Known(policy) = self.knowledge.borrow().clone() else { return true };
+        let RingState::Known(policy) = self.knowledge.borrow().clone() else { return true };
         for main in policy.families.keys() {
             let found = timeout(ANSWER, self.is_any_of(main)).await;
             match found.unwrap_or_else(|_| Err(format!("no answer within {ANSWER:?}"))) {

@@ -10,7 +10,7 @@ use ringside_ring::labels::LEASE_ADMITTED;
 use ringside_runtime::{admin::Check, lease::Tenure};
 use tokio::{sync::watch, time::sleep};
 
-use crate::policy::Knowledge;
+use crate::policy::RingState;
 
 /// How soon the Lease is read again, at first and at last, for the sharder's answer.
 const LOOKS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
@@ -22,7 +22,7 @@ const SHUT: &str = "the sharder has not admitted this instance: no sharder runs,
 pub(super) struct Admission {
     pub(super) instance: String,
     pub(super) tenure: Tenure,
-    pub(super) knowledge: watch::Receiver<Knowledge>,
+    pub(super) knowledge: watch::Receiver<RingState>,
 }
 
 impl Admission {
@@ -30,8 +30,8 @@ impl Admission {
     fn verdict(&self) -> Option<bool> {
         match (self.tenure.annotation(LEASE_ADMITTED), &*self.knowledge.borrow()) {
             (Some(admitted), _) => Some(admitted == self.instance),
-            (None, Knowledge::Known(policy)) => Some(!policy.admits_instances),
-            (None, Knowledge::Unknown(_)) => None,
+            (None, RingState::Known(policy)) => Some(!policy.admits_instances),
+            (None, RingState::Unknown(_)) => None,
         }
     }
 

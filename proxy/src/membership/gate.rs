@@ -20,7 +20,7 @@ use crate::{body::BoxError, status::Refusal};
 
 /// One uninterrupted time of holding the Lease.
 #[derive(Clone)]
-pub struct Term {
+pub struct LeaseTerm {
     /// Who holds it.
     pub shard: ShardName,
     /// The selector of the shard's objects.
@@ -34,7 +34,7 @@ pub struct Term {
     over: CancellationToken,
 }
 
-impl Term {
+impl LeaseTerm {
     /// A term that lasts while `held` says so, and until the gate is closed.
     pub fn new(shard: ShardName, selector: Arc<str>, held: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
@@ -62,7 +62,7 @@ impl Term {
     }
 }
 
-impl fmt::Debug for Term {
+impl fmt::Debug for LeaseTerm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Term").field("shard", &self.shard).field("on", &self.is_on()).finish_non_exhaustive()
     }
@@ -70,7 +70,7 @@ impl fmt::Debug for Term {
 
 /// The gate that every request for a resource passes.
 #[derive(Clone, Debug, Default)]
-pub struct Gate(Arc<watch::Sender<Option<Term>>>);
+pub struct Gate(Arc<watch::Sender<Option<LeaseTerm>>>);
 
 impl Gate {
     /// A closed one.
@@ -79,7 +79,7 @@ impl Gate {
     }
 
     /// Lets requests through, for this term.
-    pub fn open(&self, term: Term) {
+    pub fn open(&self, term: LeaseTerm) {
         self.0.send_replace(Some(term));
     }
 
@@ -94,9 +94,9 @@ impl Gate {
     ///
     /// # Errors
     /// When the gate stays closed.
-    pub async fn pass(&self, patience: Duration) -> Result<Term, Refusal> {
+    pub async fn pass(&self, patience: Duration) -> Result<LeaseTerm, Refusal> {
         let mut terms = self.0.subscribe();
-        let open = terms.wait_for(|term| term.as_ref().is_some_and(Term::is_on));
+        let open = terms.wait_for(|term| term.as_ref().is_some_and(LeaseTerm::is_on));
         match timeout(patience, open).await {
             Ok(Ok(term)) => term.clone().ok_or(Refusal::NotAShard),
             _ => Err(Refusal::NotAShard),
@@ -116,8 +116,8 @@ mod tests {
 
     const PASS_TIMEOUT: Duration = Duration::from_secs(3);
 
-    fn term(held: impl Fn() -> bool + Send + Sync + 'static) -> Term {
-        Term::new("me".parse().unwrap(), "shard=me".into(), held)
+    fn term(held: impl Fn() -> bool + Send + Sync + 'static) -> LeaseTerm {
+        LeaseTerm::new("me".parse().unwrap(), "shard=me".into(), held)
     }
 
     #[tokio::test(start_paused = true)]

@@ -20,13 +20,13 @@ struct Scene {
     identity: Identity,
     health: Health,
     clock: Arc<TokioClock>,
-    knowledge: watch::Sender<Knowledge>,
+    knowledge: watch::Sender<RingState>,
 }
 
 impl Scene {
     fn new() -> Self {
         let health = Health::new();
-        let knowledge = watch::Sender::new(Knowledge::Known(Arc::default()));
+        let knowledge = watch::Sender::new(RingState::Known(Arc::default()));
         let shard = Shard {
             config: Config::of(&["--ring", "example"]),
             namespace: "ns".into(),
@@ -58,7 +58,7 @@ async fn a_validity_that_runs_out_cuts_what_passed_and_readiness() {
     let scene = Scene::new();
     let (validity, tenure) = Tenure::manual(scene.clock.clone());
     let release = Shutdown::new();
-    let minding = scene.shard.mind_the_gate(&tenure, &scene.identity, &release);
+    let minding = scene.shard.publish_lease_state(&tenure, &scene.identity, &release);
     let story = async {
         validity.set(scene.until());
         let term = scene.shard.gate.pass(Duration::from_secs(1)).await.unwrap();
@@ -84,14 +84,14 @@ async fn new_instance_works_once_its_lease_admits_it_and_ends_when_another_is_ad
     let scene = Scene::new();
     let (lease, tenure) = Tenure::manual(scene.clock.clone());
     let release = Shutdown::new();
-    let minding = scene.shard.mind_the_gate(&tenure, &scene.identity, &release);
+    let minding = scene.shard.publish_lease_state(&tenure, &scene.identity, &release);
     let story = async {
         let passes = || scene.shard.gate.pass(Duration::from_secs(1));
         let admits = Policy { admits_instances: true, ..Policy::default() };
-        scene.knowledge.send_replace(Knowledge::Unknown("not read yet".to_owned()));
+        scene.knowledge.send_replace(RingState::Unknown("not read yet".to_owned()));
         lease.set(Some(scene.clock.now() + 100 * VALIDITY));
         assert!(passes().await.is_err(), "nothing says yet whether the sharder admits instances");
-        scene.knowledge.send_replace(Knowledge::Known(Arc::new(admits)));
+        scene.knowledge.send_replace(RingState::Known(Arc::new(admits)));
         for annotations in [[("ringside.dev/other", "x")], [("ringside.dev/admitted", "u0")]] {
             lease.annotate(annotations);
             assert!(passes().await.is_err(), "{annotations:?}");
@@ -100,7 +100,7 @@ async fn new_instance_works_once_its_lease_admits_it_and_ends_when_another_is_ad
         lease.annotate([("ringside.dev/admitted", "u1")]);
         let term = passes().await.unwrap();
         assert!(scene.health.failures(Probe::Ready).is_empty());
-        scene.knowledge.send_replace(Knowledge::Unknown("gone".to_owned()));
+        scene.knowledge.send_replace(RingState::Unknown("gone".to_owned()));
         lease.annotate([]);
         passes().await.expect("neither says that another one works");
         lease.annotate([("ringside.dev/admitted", "u2")]);
@@ -120,12 +120,12 @@ async fn instance_works_where_no_instances_are_admitted_until_that_begins() {
     let scene = Scene::new();
     let (lease, tenure) = Tenure::manual(scene.clock.clone());
     let release = Shutdown::new();
-    let minding = scene.shard.mind_the_gate(&tenure, &scene.identity, &release);
+    let minding = scene.shard.publish_lease_state(&tenure, &scene.identity, &release);
     let story = async {
         lease.set(scene.until());
         let term = scene.shard.gate.pass(Duration::from_secs(1)).await.unwrap();
         let admits = Policy { admits_instances: true, ..Policy::default() };
-        scene.knowledge.send_replace(Knowledge::Known(Arc::new(admits)));
+        scene.knowledge.send_replace(RingState::Known(Arc::new(admits)));
         term.over().await;
     };
     tokio::select! {
@@ -169,7 +169,7 @@ async fn the_lease_is_told_of_the_controller_only_what_is_new() {
     assert!(scene.shard.say(&facts).now_or_never().is_none());
     assert!(!latest.has_changed().unwrap(), "it begins with that");
     let story = async {
-        scene.knowledge.send_replace(Knowledge::Known(Arc::new(Policy::default())));
+        scene.knowledge.send_replace(RingState::Known(Arc::new(Policy::default())));
         latest.changed().await.unwrap();
     };
     tokio::select! {

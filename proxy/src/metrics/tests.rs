@@ -7,9 +7,9 @@ use ringside_runtime::clock::TokioClock;
 
 use super::*;
 use crate::{
-    fence::{About, Fence, Guard, Target},
+    fence::{About, DrainGuard, Fence, Target},
     shard::Parts,
-    views::{Drained, Views, fixtures},
+    views::{DrainingObject, Views, fixtures},
 };
 
 /// Everything that there is, with a value for each, after something has happened.
@@ -36,8 +36,8 @@ fn things() -> GroupResource {
     GroupResource { group: "x.io".into(), resource: "things".into() }
 }
 
-fn drained(fence: &Fence, uid: String) -> Guard {
-    let object = Drained { name: uid.clone(), uid: uid.into(), ..fixtures::drained(things(), None, 7) };
+fn drained(fence: &Fence, uid: String) -> DrainGuard {
+    let object = DrainingObject { name: uid.clone(), uid: uid.into(), ..fixtures::drained(things(), None, 7) };
     fence.drained(Arc::new(object), Duration::ZERO, 0)
 }
 
@@ -65,7 +65,7 @@ async fn each_memory_that_has_a_bound_is_counted_and_so_is_what_it_forgets() {
                 fence.enter(About { target: Some(target(n.to_string())), uids: std::collections::HashSet::new() });
             written.sent();
         }
-        (0..1_030).for_each(|n| fence.adopts(&target(n.to_string())));
+        (0..1_030).for_each(|n| fence.owner_changes(&target(n.to_string())));
     });
     for (memory, entries, evictions) in [
         ("moved_objects", 4_096, 4),

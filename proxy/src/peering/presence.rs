@@ -15,13 +15,13 @@ use ringside_runtime::explain::{code, explain};
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::{Peer, Place, STATUS};
+use super::{Peer, PeeringObject, STATUS};
 
 /// How long the API server may take for an entry.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Says for the ring that it is there.
-pub struct Presence {
+pub struct RingPeer {
     client: Client,
     ring: String,
 }
@@ -45,13 +45,13 @@ impl NotThere {
     }
 }
 
-impl fmt::Debug for Presence {
+impl fmt::Debug for RingPeer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Presence").field("ring", &self.ring).finish_non_exhaustive()
     }
 }
 
-impl Presence {
+impl RingPeer {
     /// Under this identity.
     pub fn new(client: Client, ring: String) -> Self {
         Self { client, ring }
@@ -61,7 +61,7 @@ impl Presence {
     ///
     /// # Errors
     /// When the API server does not take the entry.
-    pub async fn say(&self, place: &Place, peer: &Peer) -> Result<DynamicObject, NotThere> {
+    pub async fn say(&self, place: &PeeringObject, peer: &Peer) -> Result<DynamicObject, NotThere> {
         let not_there = |why, refused| NotThere { name: place.name.clone(), why, refused };
         let lastseen = format!("{:.6}", Timestamp::now());
         let said = json!({"priority": peer.priority, "lifetime": peer.lifetime.as_secs(), "lastseen": lastseen});
@@ -87,7 +87,7 @@ impl Presence {
         }
     }
 
-    fn objects(&self, place: &Place) -> Api<DynamicObject> {
+    fn objects(&self, place: &PeeringObject) -> Api<DynamicObject> {
         let of = &place.resource;
         let resource = ApiResource {
             group: of.group.clone(),

@@ -15,7 +15,7 @@ fn collection() -> Collection {
     Collection { group: "kopf.dev".to_owned(), version: "v1".to_owned(), plural: "kopfpeerings".to_owned() }
 }
 
-fn place() -> Place {
+fn place() -> PeeringObject {
     collection().place(Some("ns".to_owned()), "default".to_owned())
 }
 

@@ -14,8 +14,8 @@ fn ring(resource: &str) -> Ring {
     ClusterRing::new("example", ClusterRingSpec { resources: vec![resource], ..ClusterRingSpec::default() }).into()
 }
 
-fn follower() -> (Follower, Health, watch::Receiver<Knowledge>) {
-    let (health, knowledge) = (Health::new(), channel());
+fn follower() -> (Follower, Health, watch::Receiver<RingState>) {
+    let (health, knowledge) = (Health::new(), ring_state());
     let receiver = knowledge.subscribe();
     let check = health.check("ring", Probe::Ready);
     (Follower::new("example".parse().unwrap(), "here".to_owned(), knowledge, check), health, receiver)
@@ -45,8 +45,8 @@ fn an_unknown_ring_is_named_and_heals_when_it_comes() {
 fn counts_in_the_status_change_nothing_and_a_ring_that_was_unknown_is_learned_anew() {
     let (mut follower, _health, knowledge) = follower();
     let known = || match &*knowledge.borrow() {
-        Knowledge::Known(policy) => Arc::clone(policy),
-        Knowledge::Unknown(reason) => panic!("{reason}"),
+        RingState::Known(policy) => Arc::clone(policy),
+        RingState::Unknown(reason) => panic!("{reason}"),
     };
     follower.take(Ok(watcher::Event::Apply(ring("things"))));
     let first = known();
@@ -77,7 +77,7 @@ fn ring_of_an_older_generation_than_the_lease_says_is_unknown_until_read_anew() 
         ring.metadata.generation = Some(generation);
         ring
     };
-    let is_known = || matches!(*knowledge.borrow(), Knowledge::Known(_));
+    let is_known = || matches!(*knowledge.borrow(), RingState::Known(_));
     follower.take(Ok(watcher::Event::Apply(of(2))));
     assert!(!follower.is_behind(1) && !follower.is_behind(2) && is_known());
     assert!(follower.is_behind(3) && !is_known());
@@ -97,9 +97,9 @@ fn a_ring_whose_shards_are_in_other_namespaces_is_unknown() {
         Ok(watcher::Event::Apply(ring))
     };
     follower.take(of(&["elsewhere", "here"]));
-    assert!(matches!(*knowledge.borrow(), Knowledge::Known(_)));
+    assert!(matches!(*knowledge.borrow(), RingState::Known(_)));
     follower.take(of(&["elsewhere"]));
-    assert!(matches!(*knowledge.borrow(), Knowledge::Unknown(_)));
+    assert!(matches!(*knowledge.borrow(), RingState::Unknown(_)));
     assert!(health.failures(Probe::Ready)[0].contains("spec.shardNamespaces"));
     follower.take(of(&[]));
     assert!(health.failures(Probe::Ready).is_empty());
@@ -111,7 +111,7 @@ fn a_ring_whose_shards_are_in_other_namespaces_is_unknown() {
         Ok(watcher::Event::Apply(ring))
     };
     follower.take(listed(&["elsewhere"]));
-    assert!(matches!(*knowledge.borrow(), Knowledge::Unknown(_)));
+    assert!(matches!(*knowledge.borrow(), RingState::Unknown(_)));
     assert!(health.failures(Probe::Ready)[0].contains("ringside rbac example --shards here/"));
     follower.take(listed(&["elsewhere", "here"]));
     assert!(health.failures(Probe::Ready).is_empty());
@@ -123,7 +123,7 @@ fn what_joins_or_leaves_gets_a_new_floor_and_all_else_keeps_its_own() {
     let [things, others] = ["things", "others"].map(|it| GroupResource { group: String::new(), resource: it.into() });
     let mut learn = |resource: &str| {
         follower.take(Ok(watcher::Event::Apply(ring(resource))));
-        let Knowledge::Known(policy) = knowledge.borrow().clone() else { unreachable!("it was just learned") };
+        let RingState::Known(policy) = knowledge.borrow().clone() else { unreachable!("it was just learned") };
         policy
     };
     let first = learn("things");
@@ -180,7 +180,7 @@ fn a_missing_permission_is_explained_and_an_absent_api_server_changes_nothing_th
     assert!(failure.contains("may not read ClusterRing 'example'") && failure.contains("service account"), "{failure}");
     follower.take(Ok(watcher::Event::Apply(ring("things"))));
     assert!(follower.take(Err(unreachable())));
-    assert!(matches!(*knowledge.borrow(), Knowledge::Known(_)));
+    assert!(matches!(*knowledge.borrow(), RingState::Known(_)));
     assert!(health.failures(Probe::Ready).is_empty());
     assert!(follower.patience_is_over().now_or_never().is_none());
 }
@@ -192,14 +192,14 @@ async fn a_ring_that_is_refused_is_unready_at_once_and_forgotten_after_a_while()
     let start = Instant::now();
     follower.take(Err(forbidden()));
     assert!(health.failures(Probe::Ready)[0].contains("may not read ClusterRing 'example'"));
-    assert!(matches!(*knowledge.borrow(), Knowledge::Known(_)), "it may pass");
+    assert!(matches!(*knowledge.borrow(), RingState::Known(_)), "it may pass");
     sleep(ASK_AGAIN).await;
     follower.take(Err(forbidden()));
     follower.take(Err(unreachable()));
     follower.patience_is_over().await;
     assert_eq!(start.elapsed(), FORGET_AFTER, "of the first refusal");
     follower.forget_what_is_refused();
-    assert!(matches!(&*knowledge.borrow(), Knowledge::Unknown(reason) if reason.contains("may not read")));
+    assert!(matches!(&*knowledge.borrow(), RingState::Unknown(reason) if reason.contains("may not read")));
     follower.take(Ok(watcher::Event::InitApply(ring("things"))));
     assert!(health.failures(Probe::Ready).is_empty());
     assert!(follower.patience_is_over().now_or_never().is_none());
@@ -234,7 +234,7 @@ async fn ring_is_read_anew_where_the_lease_says_that_it_has_changed() {
             Ok::<_, tower::BoxError>(http::Response::new(kube::client::Body::from(serde_json::to_vec(&list)?)))
         }
     });
-    let (knowledge, newest) = (channel(), watch::Sender::new(0));
+    let (knowledge, newest) = (ring_state(), watch::Sender::new(0));
     let mut known = knowledge.subscribe();
     let shutdown = Shutdown::new();
     let following = follow(
@@ -245,7 +245,7 @@ async fn ring_is_read_anew_where_the_lease_says_that_it_has_changed() {
         shutdown.clone(),
     );
     let story = async {
-        let is_known = |now: &Knowledge| matches!(now, Knowledge::Known(_));
+        let is_known = |now: &RingState| matches!(now, RingState::Known(_));
         known.wait_for(is_known).await.unwrap();
         newest.send_replace(1);
         sleep(Duration::from_secs(60)).await;

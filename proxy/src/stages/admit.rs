@@ -13,7 +13,7 @@ use ringside_ring::cluster_ring::GroupResource;
 use tokio::{sync::watch, time::timeout};
 
 use super::{
-    Answered, Next, Upstream,
+    Answered, Handler, Upstream,
     context::{AdmittedRequest, IncomingRequest, RequestContext},
     forward::Forward,
     negotiate::negotiate,
@@ -21,8 +21,8 @@ use super::{
 use crate::{
     body::{BoxError, until},
     election::{Hold, LeadInDoubt, Locks, lead::Lead},
-    membership::{Gate, Term},
-    policy::{Knowledge, Policy, Read},
+    membership::{Gate, LeaseTerm},
+    policy::{Policy, Read, RingState},
     request::Verb,
     status::Refusal,
 };
@@ -35,13 +35,13 @@ pub const ADMIT_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Clone, Debug)]
 pub struct Admitted {
     /// The time of holding the Lease.
-    pub term: Term,
+    pub term: LeaseTerm,
     /// The ring's resources.
     pub policy: Arc<Policy>,
     /// The time in which the controller may act; none of a request that tells it whether it may.
     lead: Option<Lead>,
     state: State,
-    changes: watch::Receiver<Knowledge>,
+    changes: watch::Receiver<RingState>,
 }
 
 impl Admitted {
@@ -125,7 +125,7 @@ pub struct State {
     /// Open while this is a shard.
     pub gate: Gate,
     /// What is known of the ring.
-    pub knowledge: watch::Sender<Knowledge>,
+    pub knowledge: watch::Sender<RingState>,
     /// The locks of the controller's elections.
     pub locks: Arc<Locks>,
     /// The ring's hold on the real ones.
@@ -142,20 +142,20 @@ impl<S, U> Admit<S, U> {
 /// `acts` unless the request is how the controller finds out whether it may.
 async fn admission(state: State, acts: bool) -> Result<Admitted, Refusal> {
     let mut changes = state.knowledge.subscribe();
-    let known = timeout(ADMIT_TIMEOUT, changes.wait_for(|now| matches!(now, Knowledge::Known(_)))).await.is_ok();
+    let known = timeout(ADMIT_TIMEOUT, changes.wait_for(|now| matches!(now, RingState::Known(_)))).await.is_ok();
     // Before the policy is read: a change after that ends the watch that was decided on the old one.
     let now = changes.borrow_and_update().clone();
     let policy = match now {
-        Knowledge::Known(policy) if known => policy,
-        Knowledge::Known(_) => return Err(Refusal::PolicyUnknown("the ring was only just read".to_owned())),
-        Knowledge::Unknown(reason) => return Err(Refusal::PolicyUnknown(reason)),
+        RingState::Known(policy) if known => policy,
+        RingState::Known(_) => return Err(Refusal::PolicyUnknown("the ring was only just read".to_owned())),
+        RingState::Unknown(reason) => return Err(Refusal::PolicyUnknown(reason)),
     };
     let term = state.gate.pass(ADMIT_TIMEOUT).await?;
     let lead = if acts { Some(state.hold.lead(&state.locks, ADMIT_TIMEOUT).await?) } else { None };
     Ok(Admitted { term, policy, lead, state, changes })
 }
 
-impl<S: Next, U: Upstream> Next<IncomingRequest> for Admit<S, U> {
+impl<S: Handler, U: Upstream> Handler<IncomingRequest> for Admit<S, U> {
     fn call(&self, IncomingRequest { mut request, info, origin }: IncomingRequest) -> Answered {
         let negotiated = info.map_err(Refusal::from).and_then(|info| {
             negotiate(&mut request, info.as_ref())?;
@@ -209,13 +209,13 @@ mod tests {
         for (method, repeat) in [(Method::GET, true), (Method::POST, false), (Method::DELETE, false)] {
             let state = State {
                 gate: Gate::new(),
-                knowledge: policy::channel(),
+                knowledge: policy::ring_state(),
                 locks: Arc::new(Locks::new("ns".into())),
                 hold: Arc::new(Server::default().hold()),
             };
             let (gate, knowledge) = (state.gate.clone(), state.knowledge.clone());
-            gate.open(Term::new("me".parse().unwrap(), "s=me".into(), || true));
-            knowledge.send_replace(Knowledge::Known(Arc::default()));
+            gate.open(LeaseTerm::new("me".parse().unwrap(), "s=me".into(), || true));
+            knowledge.send_replace(RingState::Known(Arc::default()));
             let sent = Arc::new(tokio::sync::Notify::new());
             let arrived = sent.clone();
             let server = move |_: Request<Body>| {

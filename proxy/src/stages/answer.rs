@@ -15,7 +15,7 @@ use futures::{
 use http::{HeaderValue, Method, Request, Response, header};
 use tower::Service;
 
-use super::{Next, context::IncomingRequest};
+use super::{Handler, context::IncomingRequest};
 use crate::{
     body::{Body, empty},
     budget::Budget,
@@ -41,7 +41,7 @@ impl<S> Answer<S> {
     }
 }
 
-impl<S: Next<IncomingRequest>> Service<Request<Body>> for Answer<S> {
+impl<S: Handler<IncomingRequest>> Service<Request<Body>> for Answer<S> {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;

@@ -15,14 +15,14 @@ mod accounts;
 
 pub use accounts::Accounts;
 
-use super::{Answered, Next, context::IncomingRequest};
+use super::{Answered, Handler, context::IncomingRequest};
 use crate::{
     access::{
         Token,
         credentials::{self, Credentials},
     },
     config::ForeignTokens,
-    gap::Gaps,
+    gap::GapDetector,
     metrics::Metrics,
     status::Refusal,
     views::Views,
@@ -34,7 +34,7 @@ use accounts::{Account, NoAccount};
 pub struct Authenticate<S> {
     next: S,
     token: Arc<Token>,
-    gaps: Gaps,
+    gaps: GapDetector,
     views: Views,
     foreign: Foreign,
 }
@@ -94,12 +94,12 @@ impl Foreign {
 impl<S> Authenticate<S> {
     /// Around the stages for those who have the token; of which generation it is shows who ran through a gap, and that its views
     /// of before are not known.
-    pub fn new(next: S, token: Arc<Token>, gaps: Gaps, views: Views, foreign: Foreign) -> Self {
+    pub fn new(next: S, token: Arc<Token>, gaps: GapDetector, views: Views, foreign: Foreign) -> Self {
         Self { next, token, gaps, views, foreign }
     }
 }
 
-impl<S: Next<IncomingRequest>> Next<IncomingRequest> for Authenticate<S> {
+impl<S: Handler<IncomingRequest>> Handler<IncomingRequest> for Authenticate<S> {
     fn call(&self, mut incoming: IncomingRequest) -> Answered {
         let proves = |incoming: &IncomingRequest| incoming.origin.caller.iter().for_each(|caller| caller.proves());
         match credentials::take(incoming.request.headers_mut(), &self.token) {

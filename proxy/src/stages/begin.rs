@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use ringside_runtime::client;
 
 use super::{
-    Answered, Next, OwnRequests,
+    Answered, Handler, OwnRequests,
     as_client::{collection, going_on, of_question, selected},
     context::{AdmittedRequest, RequestContext},
     list::List,
@@ -60,7 +60,7 @@ impl<S> Begin<S> {
     }
 }
 
-impl<S: Next> Next for Begin<S> {
+impl<S: Handler> Handler for Begin<S> {
     fn call(&self, asked: AdmittedRequest) -> Answered {
         let Some(watch) = Watch::of(&asked, self.own.clone()) else { return self.next.call(asked) };
         let answered = self.next.call(asked);

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use http::Request;
 
-use super::{admit::Admitted, narrow::Shows};
+use super::{admit::Admitted, narrow::ViewToOpen};
 use crate::{
     body::{Body, Stalled},
     budget::Budget,
-    fence::Ticket,
+    fence::WriteGuard,
     labels::Keys,
     request::{BadRequest, RequestInfo, Verb},
     serve::Caller,
@@ -68,9 +68,9 @@ pub struct RequestContext {
     /// The labels that its answer must not have.
     pub hidden: Option<Keys>,
     /// Its place among the writes under way, where its connections outlive its answer.
-    pub ticket: Option<Arc<Ticket>>,
+    pub write_guard: Option<Arc<WriteGuard>>,
     /// The view of the ring that its answer gives.
-    pub shows: Option<Shows>,
+    pub view_to_open: Option<ViewToOpen>,
     /// Whether it is a watch that must not go on.
     pub is_stale: bool,
     /// Whether it is a watch from nothing, which is asked for as a streaming list.
@@ -85,8 +85,8 @@ impl RequestContext {
             admitted,
             origin,
             hidden: None,
-            ticket: None,
-            shows: None,
+            write_guard: None,
+            view_to_open: None,
             is_stale: false,
             is_from_nothing: false,
         }

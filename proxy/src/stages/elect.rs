@@ -21,7 +21,7 @@ mod selected;
 mod waits;
 
 use super::{
-    Answered, Next,
+    Answered, Handler,
     context::{AdmittedRequest, RequestContext},
     narrow::with_query,
     whole,
@@ -30,7 +30,7 @@ use crate::{
     access::credentials::is_foreign,
     body::{Body, full},
     budget::{NoRoom, Unread},
-    election::{Asked, Claim, Hold, Judgement, LockName, LockRefusal, Locks},
+    election::{Claim, Hold, Judgement, LockName, LockRefusal, LockRequest, Locks},
     metadata::MAX_OBJECT,
     request::{
         BadRequest, Query,
@@ -56,7 +56,7 @@ impl<S> Elect<S> {
     }
 }
 
-impl<S: Next> Next for Elect<S> {
+impl<S: Handler> Handler for Elect<S> {
     fn call(&self, mut admitted: AdmittedRequest) -> Answered {
         if is_foreign(admitted.request.headers()) {
             // Another account elects for itself.
@@ -91,16 +91,16 @@ impl<S: Next> Next for Elect<S> {
     }
 }
 
-impl<S: Next> Elect<S> {
-    async fn answer(self, asked: Asked, admitted: AdmittedRequest) -> Result<Response<Body>, Refusal> {
+impl<S: Handler> Elect<S> {
+    async fn answer(self, asked: LockRequest, admitted: AdmittedRequest) -> Result<Response<Body>, Refusal> {
         let (locks, hold) = (&self.locks, &self.hold);
-        if let Some(name) = asked.name().filter(|name| matches!(asked, Asked::Read(_)) && !locks.knows(name)) {
+        if let Some(name) = asked.name().filter(|name| matches!(asked, LockRequest::Read(_)) && !locks.knows(name)) {
             return look(self.next.clone(), (locks, hold), name, admitted).await;
         }
         let AdmittedRequest { request, context } = admitted;
         let (shard, budget) = (&context.admitted.term.shard, &context.origin.budget);
         let query = Query::parse(request.uri().query().unwrap_or_default()).map_err(BadRequest::from)?;
-        let deletes = matches!(asked, Asked::Delete(_));
+        let deletes = matches!(asked, LockRequest::Delete(_));
         if !deletes && query.first("dryRun").is_some() {
             // The client's own: it changes no lock, and makes none.
             return self.next.call(AdmittedRequest { request, context }).await;
@@ -160,12 +160,12 @@ impl<S: Next> Elect<S> {
 /// again, and the lock is not only this controller's.
 async fn of_the_ring(
     (locks, hold): (&Locks, &Hold),
-    asked: &Asked,
+    asked: &LockRequest,
     parts: &Parts,
     body: &Bytes,
 ) -> Result<Option<Response<Body>>, Refusal> {
     let Some(name) = asked.name() else { return Ok(None) };
-    if !learn((locks, hold), name).await? && locks.is_believed(name) {
+    if !learn((locks, hold), name).await? && locks.is_claimed(name) {
         // It has another holder by now, or none. The controller led by the ring's lock: it has nothing of its own to
         // free.
         return Err(LockRefusal::Conflict(name.clone()).into());
@@ -184,7 +184,7 @@ async fn learn((locks, hold): (&Locks, &Hold), name: &LockName) -> Result<bool, 
 }
 
 /// Reads what is no lock yet, as far as is known: it is one if the ring holds it.
-async fn look<S: Next>(
+async fn look<S: Handler>(
     next: S,
     (locks, hold): (&Locks, &Hold),
     name: &LockName,
@@ -200,7 +200,7 @@ async fn look<S: Next>(
     // As it came it may show that another leads.
     if let Some(whole) = whole.map_err(|NoRoom| Refusal::NoRoom)? {
         let free = locks.read(name, &head.headers, &whole, hold.holder());
-        if free.is_err() && locks.is_believed(name) {
+        if free.is_err() && locks.is_claimed(name) {
             // It comes back to what it led by: nothing is in doubt when the ring holds it.
             hold.take(name, &Claim::default()).await?;
         }

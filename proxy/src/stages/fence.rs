@@ -11,7 +11,7 @@
 //! | create of one while the controller's watch on it is broken off | held until that is back, and refused: it has to look again |
 //! | deletecollection | narrowed by a later stage; of a controlled resource the same for the owners of what it selects |
 //!
-//! A controlled object that is created without label is cared for (`unlabelled`).
+//! A controlled object that is created without label is cared for (`relabeler`).
 //! What changes something is counted while it is under way ([`crate::fence`]). Changes no request, but that an
 //! object in JSON or protobuf that is replaced has this shard's label again, where the labels are hidden.
 //! Bodies are collected of answers to gets by name, of such objects, of what writes controlled resources, and of answers to what creates them:
@@ -25,31 +25,31 @@ use http::HeaderMap;
 use ringside_ring::{RingLabels, cluster_ring::GroupResource};
 
 use super::{
-    Answered, Next, OwnRequests,
+    Answered, Handler, OwnRequests,
     admit::Admitted,
     context::{AdmittedRequest, RequestContext},
 };
 use crate::{
-    fence::{self, Era, Target},
+    fence::{self, CacheScope, Target},
     metrics::Metrics,
     request::{RequestInfo, Resource, Verb, representation::is_compressed},
     status::Refusal,
     views::Views,
 };
 
-mod alone;
 mod ask;
-mod judge;
+mod detached;
 mod kinds;
+mod ownership_check;
 mod read;
-mod unlabelled;
+mod relabel;
 mod write;
 
-pub use alone::Alone;
-use ask::Asker;
-use judge::Judge;
+use ask::ApiQuestions;
+pub use detached::DetachedWrites;
 use kinds::Kinds;
-use unlabelled::Unlabelled;
+use ownership_check::OwnershipCheck;
+use relabel::Relabeler;
 
 /// Subresources that connect the client to something: by GET too, they change what they like.
 pub(super) const CONNECTS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
@@ -73,21 +73,21 @@ pub struct Fence<S> {
     next: S,
     state: State,
     kinds: Kinds,
-    asker: Asker,
-    alone: Alone,
-    unlabelled: Unlabelled,
+    questions: ApiQuestions,
+    detached: DetachedWrites,
+    relabeler: Relabeler,
 }
 
-impl<S: Next> Fence<S> {
+impl<S: Handler> Fence<S> {
     /// Around the stages that narrow and send requests; `own` sends its questions.
-    pub fn new(next: S, own: OwnRequests, state: State, metrics: Metrics, alone: Alone) -> Self {
-        let asker = Asker::new(own, metrics);
-        Self { next, state, kinds: Kinds::default(), asker, alone, unlabelled: Unlabelled::default() }
+    pub fn new(next: S, own: OwnRequests, state: State, metrics: Metrics, detached: DetachedWrites) -> Self {
+        let questions = ApiQuestions::new(own, metrics);
+        Self { next, state, kinds: Kinds::default(), questions, detached, relabeler: Relabeler::default() }
     }
 }
 
 /// What is to be done with a request for a resource of the ring.
-enum Way {
+enum Access {
     Pass,
     /// The answer's labels decide.
     Read,
@@ -96,7 +96,7 @@ enum Way {
     Write,
 }
 
-impl Way {
+impl Access {
     fn of(RequestInfo { verb, resource, .. }: &RequestInfo, admitted: &Admitted) -> Self {
         let connects = resource.subresource.as_deref().is_some_and(|it| CONNECTS.contains(&it));
         let policy = &admitted.policy;
@@ -137,7 +137,7 @@ fn impersonates(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
 }
 
-impl<S: Next> Next for Fence<S> {
+impl<S: Handler> Handler for Fence<S> {
     fn call(&self, asked: AdmittedRequest) -> Answered {
         let RequestContext { info, admitted, origin, .. } = &asked.context;
         let resource = &info.resource;
@@ -147,34 +147,34 @@ impl<S: Next> Next for Fence<S> {
         if !admitted.policy.resources.contains(&resource.kind) {
             return self.next.call(asked);
         }
-        let way = Way::of(info, admitted);
-        if matches!(way, Way::Pass) {
+        let way = Access::of(info, admitted);
+        if matches!(way, Access::Pass) {
             return self.next.call(asked);
         }
         if is_compressed(asked.request.headers()) && !resource.is_behind_api_server() {
             return futures::future::ready(Err(Refusal::CompressedBody)).boxed();
         }
-        let era = Era { term: admitted.term.clone(), policy: admitted.policy.clone() };
-        let (next, judge) = (
+        let cache_scope = CacheScope { term: admitted.term.clone(), policy: admitted.policy.clone() };
+        let (next, check) = (
             self.next.clone(),
-            Judge {
-                asker: self.asker.drawing(origin.budget.clone()),
+            OwnershipCheck {
+                questions: self.questions.drawing(origin.budget.clone()),
                 fence: self.state.fence.clone(),
                 views: self.state.views.clone(),
                 labels: self.state.labels.clone(),
                 hides_labels: self.state.hides_labels,
                 kinds: self.kinds.clone(),
-                era,
+                cache_scope,
                 version: resource.version.clone(),
             },
         );
         match way {
-            Way::Pass | Way::Write => {
-                let around = write::Around { alone: self.alone.clone(), unlabelled: self.unlabelled.clone() };
-                write::write(next, judge, around, asked).boxed()
+            Access::Pass | Access::Write => {
+                let around = write::Around { detached: self.detached.clone(), relabeler: self.relabeler.clone() };
+                write::write(next, check, around, asked).boxed()
             }
-            Way::Read => read::read(next, judge, asked).boxed(),
-            Way::AskAndRead => read::ask_and_read(next, judge, asked).boxed(),
+            Access::Read => read::read(next, check, asked).boxed(),
+            Access::AskAndRead => read::ask_and_read(next, check, asked).boxed(),
         }
     }
 }

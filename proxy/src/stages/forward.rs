@@ -8,7 +8,7 @@ use futures::{FutureExt, TryFutureExt};
 use http::{Request, StatusCode, Version, header};
 use ringside_runtime::client::Short;
 
-use super::{Answered, Next, OwnRequests, Upstream, context::AdmittedRequest};
+use super::{Answered, Handler, OwnRequests, Upstream, context::AdmittedRequest};
 use crate::{
     body::{Body, BodyStalled, Stalled},
     request::{RequestInfo, Verb},
@@ -62,7 +62,7 @@ fn reads_an_object(RequestInfo { verb, resource, upgrade, .. }: &RequestInfo) ->
     *verb == Verb::Get && !upgrade && resource.name.is_some() && resource.subresource.is_none()
 }
 
-impl<U: Upstream> Next for Forward<U> {
+impl<U: Upstream> Handler for Forward<U> {
     fn call(&self, AdmittedRequest { mut request, context }: AdmittedRequest) -> Answered {
         if reads_an_object(&context.info) {
             request.extensions_mut().insert(Short);

@@ -16,7 +16,7 @@ use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 
 use super::{
-    Answered, Next,
+    Answered, Handler,
     context::{AdmittedRequest, RequestContext},
     fence::CONNECTS,
 };
@@ -51,7 +51,7 @@ impl<S> Hide<S> {
     }
 }
 
-impl<S: Next> Next for Hide<S> {
+impl<S: Handler> Handler for Hide<S> {
     fn call(&self, mut asked: AdmittedRequest) -> Answered {
         let Some(keys) = self.keys(&asked.context) else { return self.next.call(asked) };
         let request = &mut asked.request;

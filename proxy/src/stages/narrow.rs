@@ -20,7 +20,7 @@ use crate::{
 
 /// The view of the ring that an answer gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shows {
+pub struct ViewToOpen {
     /// What it shows.
     pub scope: Scope,
     /// How it begins; `None` for a page of a list that must not be shown.
@@ -78,7 +78,7 @@ pub(super) fn narrow(
     }
     if verb != Verb::DeleteCollection {
         let (kind, scope) = (kind(verb, &query), scope(resource.clone(), &query, theirs));
-        context.shows = Some(Shows { scope, kind, bookmarks });
+        context.view_to_open = Some(ViewToOpen { scope, kind, bookmarks });
     }
     Ok(())
 }

@@ -19,14 +19,14 @@ use tokio_util::{
     io::StreamReader,
 };
 
-use super::{Answered, Next, context::AdmittedRequest, whole};
+use super::{Answered, Handler, context::AdmittedRequest, whole};
 use crate::{
     access::credentials::is_foreign,
     body::{Body, BodyError, BoxError, empty, full},
     budget::{Budget, NoRoom},
     frames::MAX_KEPT,
     metadata::MAX_OBJECT,
-    peering::{Collection, Peerings, Place, Presence},
+    peering::{Collection, PeeringObject, Peerings, RingPeer},
     request::{
         RequestInfo, Verb,
         representation::{Encoding, Form, JSON, essence, is_compressed},
@@ -39,25 +39,25 @@ use crate::{
 pub struct Peers<S> {
     next: S,
     peerings: Arc<Peerings>,
-    presence: Arc<Presence>,
+    presence: Arc<RingPeer>,
 }
 
 impl<S> Peers<S> {
     /// Around the stages for everything else.
-    pub fn new(next: S, peerings: Arc<Peerings>, presence: Arc<Presence>) -> Self {
+    pub fn new(next: S, peerings: Arc<Peerings>, presence: Arc<RingPeer>) -> Self {
         Self { next, peerings, presence }
     }
 }
 
 /// What is asked about peering objects.
-enum Asked {
+enum PeeringRequest {
     Read,
     Watch,
     /// Of one that is named.
-    Patch(Place),
+    Patch(PeeringObject),
 }
 
-fn asked(info: &RequestInfo, headers: &HeaderMap) -> Option<(Collection, Asked)> {
+fn asked(info: &RequestInfo, headers: &HeaderMap) -> Option<(Collection, PeeringRequest)> {
     let resource = &info.resource;
     let of = Collection::of(resource)?;
     let in_json = Encoding::negotiated(headers) == Encoding::Json && Form::negotiated(headers) == Form::Object;
@@ -65,29 +65,29 @@ fn asked(info: &RequestInfo, headers: &HeaderMap) -> Option<(Collection, Asked)>
     let merges = content.as_deref() == Some("application/merge-patch+json") && !is_compressed(headers);
     let asked = match info.verb {
         _ if !in_json || info.upgrade => return None,
-        Verb::Get | Verb::List => Asked::Read,
-        Verb::Watch => Asked::Watch,
-        Verb::Patch if merges => Asked::Patch(of.place(resource.namespace.clone(), resource.name.clone()?)),
+        Verb::Get | Verb::List => PeeringRequest::Read,
+        Verb::Watch => PeeringRequest::Watch,
+        Verb::Patch if merges => PeeringRequest::Patch(of.place(resource.namespace.clone(), resource.name.clone()?)),
         _ => return None,
     };
     Some((of, asked))
 }
 
-impl<S: Next> Next for Peers<S> {
+impl<S: Handler> Handler for Peers<S> {
     fn call(&self, request: AdmittedRequest) -> Answered {
         let headers = request.request.headers();
         let asked = if is_foreign(headers) { None } else { asked(&request.context.info, headers) };
         let Some((of, asked)) = asked else { return self.next.call(request) };
         let this = self.clone();
         match asked {
-            Asked::Read => async move { this.read(&of, request).await }.boxed(),
-            Asked::Watch => async move { this.watch(of, request).await }.boxed(),
-            Asked::Patch(place) => async move { this.patch(&of, &place, request).await }.boxed(),
+            PeeringRequest::Read => async move { this.read(&of, request).await }.boxed(),
+            PeeringRequest::Watch => async move { this.watch(of, request).await }.boxed(),
+            PeeringRequest::Patch(place) => async move { this.patch(&of, &place, request).await }.boxed(),
         }
     }
 }
 
-impl<S: Next> Peers<S> {
+impl<S: Handler> Peers<S> {
     async fn read(self, of: &Collection, mut request: AdmittedRequest) -> Result<Response<Body>, Refusal> {
         readable(request.request.headers_mut());
         let budget = request.context.origin.budget.clone();
@@ -111,7 +111,7 @@ impl<S: Next> Peers<S> {
     async fn patch(
         self,
         of: &Collection,
-        place: &Place,
+        place: &PeeringObject,
         AdmittedRequest { request, context }: AdmittedRequest,
     ) -> Result<Response<Body>, Refusal> {
         let (mut parts, body) = request.into_parts();
@@ -173,7 +173,7 @@ fn json_response(object: &Value) -> Response<Body> {
 
 /// A write of which nothing is left, and for which the ring wrote nothing, as a read of what it would have answered with: the
 /// whole object, for which everybody who follows peers has the permission.
-fn read_instead(parts: &mut Parts, place: &Place) {
+fn read_instead(parts: &mut Parts, place: &PeeringObject) {
     parts.method = Method::GET;
     for name in [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::TRANSFER_ENCODING] {
         parts.headers.remove(name);
@@ -224,7 +224,7 @@ struct Events {
     peerings: Arc<Peerings>,
     of: Collection,
     /// The real objects, and each as it was shown the last time.
-    last: HashMap<Place, (Value, Value)>,
+    last: HashMap<PeeringObject, (Value, Value)>,
 }
 
 impl Events {

@@ -81,10 +81,10 @@ fn raised(verb: Verb, uri: &Uri, floor: impl Fn() -> Option<ResourceVersion>) ->
     Ok(raise.then(|| query.to_string()))
 }
 
-type Asked<'a> = Option<&'a ResourceVersion>;
+type RequestedVersion<'a> = Option<&'a ResourceVersion>;
 
 /// Without a resourceVersion it is a read of the present.
-fn raise_get(query: &mut Query, asked: Asked<'_>, floor: impl Fn() -> Option<ResourceVersion>) -> bool {
+fn raise_get(query: &mut Query, asked: RequestedVersion<'_>, floor: impl Fn() -> Option<ResourceVersion>) -> bool {
     let Some(asked) = asked else { return false };
     let may_be_old = is_below(asked, floor());
     if may_be_old {
@@ -96,7 +96,7 @@ fn raise_get(query: &mut Query, asked: Asked<'_>, floor: impl Fn() -> Option<Res
 /// Without a resourceVersion it is a read of the present; a page by `continue` is of the state of its first page.
 fn raise_list(
     query: &mut Query,
-    asked: Asked<'_>,
+    asked: RequestedVersion<'_>,
     floor: impl Fn() -> Option<ResourceVersion>,
 ) -> Result<bool, Refusal> {
     let Some(asked) = asked else { return Ok(false) };
@@ -132,7 +132,7 @@ fn raise_list(
 /// the most recent ones, but does not wait for them (`getWatchCacheResourceVersion` of k8s.io/apiserver), unless it is
 /// asked for initial events, without which there is no way to say how old they may be. Who speaks of initial events
 /// and of no resourceVersion gets the present already.
-fn raise_watch(query: &mut Query, asked: Asked<'_>, floor: impl Fn() -> Option<ResourceVersion>) -> bool {
+fn raise_watch(query: &mut Query, asked: RequestedVersion<'_>, floor: impl Fn() -> Option<ResourceVersion>) -> bool {
     let initial = query.first(INITIAL).map(|_| query.flag(INITIAL));
     let may_be_old = match (initial, asked) {
         (None, asked) => asked.is_none_or(ResourceVersion::is_zero),

@@ -6,7 +6,7 @@
 use futures::{FutureExt, future::ready};
 
 use super::{
-    Answered, Next, OwnRequests,
+    Answered, Handler, OwnRequests,
     context::AdmittedRequest,
     narrow::narrow,
     raise::raise,
@@ -24,7 +24,7 @@ pub struct Select<S> {
     metrics: Metrics,
 }
 
-impl<S: Next> Select<S> {
+impl<S: Handler> Select<S> {
     /// Around the stages that send the request; `own` sends its questions.
     pub fn new(next: S, own: OwnRequests, fence: Fence, views: Views, metrics: Metrics) -> Self {
         Self { next, own, fence, views, metrics }
@@ -38,7 +38,7 @@ impl<S: Next> Select<S> {
     }
 }
 
-impl<S: Next> Next for Select<S> {
+impl<S: Handler> Handler for Select<S> {
     fn call(&self, mut asked: AdmittedRequest) -> Answered {
         if let Err(refusal) = narrow(&mut asked, &self.metrics) {
             return ready(Err(refusal)).boxed();

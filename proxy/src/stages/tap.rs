@@ -1,11 +1,11 @@
 //! Listens to watches as they pass: notes in [`Views`] how far each has come.
 //!
 //! Changes no byte, and passes each piece on as it comes, but for the bookmarks of a watch whose client asked for none
-//! ([`crate::frames::Sieve`]), and each `DELETED` of one that ends its work by a deletionTimestamp ([`crate::frames::Marker`]).
+//! ([`crate::frames::EventFilter`]), and each `DELETED` of one that ends its work by a deletionTimestamp ([`crate::frames::Marker`]).
 //! What comes from another shard waits for its children (`arrive`). Ends a watch when its resource joins or leaves the
 //! ring, with an event that makes the client list again where the format has a place for it, and ends all
 //! watches when the proxy ends. Without the Lease a watch of the objects that the ring shards says no more than what leaves
-//! (`leave`), and any other says nothing; all end in order when the Lease is held again (`lasts`). Cuts a list when its resource joins or leaves the ring. A watch by WebSocket is
+//! (`deletes_only`), and any other says nothing; all end in order when the Lease is held again (`deadline`). Cuts a list when its resource joins or leaves the ring. A watch by WebSocket is
 //! handed to `upgrade`, which joins its connections and does the same. All that becomes another protocol is. No watch of the ring's resources goes on that can't be
 //! understood: one that is answered so is refused, one that becomes so ends. One whose client does not read ends with its
 //! connection, when drains have waited for it for long ([`crate::handover`]).
@@ -27,22 +27,22 @@ use tokio_util::sync::CancellationToken;
 
 mod arrive;
 mod body;
-mod departed;
-mod lasts;
-mod leave;
+mod deadline;
+mod deletes_only;
 mod missed;
-mod watched;
+mod snapshot_diff;
+mod stream;
 
 use arrive::{Arrivals, Question};
-use lasts::Lasts;
-use leave::Leave;
+use deadline::WatchDeadline;
+use deletes_only::DeletesOnly;
 use missed::Asks;
-pub use watched::Watched;
+pub use stream::WatchStream;
 
 use super::{
-    Answered, Next, OwnRequests,
+    Answered, Handler, OwnRequests,
     context::{AdmittedRequest, RequestContext},
-    narrow::Shows,
+    narrow::ViewToOpen,
     upgrade::{ClientSide, Upgrades},
 };
 use crate::{
@@ -90,7 +90,7 @@ impl<S> Tap<S> {
     }
 }
 
-impl<S: Next> Next for Tap<S> {
+impl<S: Handler> Handler for Tap<S> {
     fn call(&self, mut asked: AdmittedRequest) -> Answered {
         match asked.context.info.verb {
             Verb::Watch => self.watch(asked),
@@ -107,7 +107,7 @@ impl<S: Next> Next for Tap<S> {
     }
 }
 
-impl<S: Next> Tap<S> {
+impl<S: Handler> Tap<S> {
     fn list(&self, mut asked: AdmittedRequest) -> Answered {
         let view = self.view(&mut asked);
         let changed = ring_changes(&asked.context);
@@ -130,7 +130,7 @@ impl<S: Next> Tap<S> {
         let budget = asked.context.origin.budget.clone();
         let Ok(window) = budget.window() else { return ready(Err(Refusal::NoRoom)).boxed() };
         asked.request.extensions_mut().insert(client::Watch);
-        let bookmarks = asked.context.shows.as_ref().is_none_or(|it| it.bookmarks);
+        let bookmarks = asked.context.view_to_open.as_ref().is_none_or(|it| it.bookmarks);
         let viewed = self.view(&mut asked);
         let client = ClientSide::of(&mut asked);
         let AdmittedRequest { request, context } = &asked;
@@ -142,8 +142,8 @@ impl<S: Next> Tap<S> {
             form: Form::negotiated(headers),
             bookmarks,
             marks: view.is_some() && self.state.marks.are_for(agent),
-            lasts: Lasts::of(context),
-            leave: view.and_then(|view| Leave::of(&asked, view.scope(), self.own.clone())),
+            deadline: WatchDeadline::of(context),
+            deletes_only: view.and_then(|view| DeletesOnly::of(&asked, view.scope(), self.own.clone())),
             arrivals: view.and_then(|view| Arrivals::of(context, view.scope(), &self.state.metrics)),
             end: if context.is_stale { ready(End::RingChanged).boxed() } else { self.end_of_watch(context, view) },
             budget,
@@ -165,7 +165,7 @@ impl<S: Next> Tap<S> {
 
     /// The view that the answer gives.
     fn view(&self, AdmittedRequest { request, context }: &mut AdmittedRequest) -> Viewed {
-        let Some(Shows { scope, kind, .. }) = context.shows.take() else { return Viewed::Foreign };
+        let Some(ViewToOpen { scope, kind, .. }) = context.view_to_open.take() else { return Viewed::Foreign };
         // Before the request is sent: what is drained while it is under way may already be in its answer.
         let Some(view) = kind.and_then(|kind| self.state.views.open(scope, kind).ok()) else { return Viewed::Expired };
         view.shown_to(request.headers().get(header::USER_AGENT), connection::current());
@@ -225,8 +225,8 @@ struct Tapping {
     bookmarks: bool,
     /// Whether its client is to find a deletionTimestamp in each `DELETED`.
     marks: bool,
-    lasts: Lasts,
-    leave: Option<Leave>,
+    deadline: WatchDeadline,
+    deletes_only: Option<DeletesOnly>,
     arrivals: Option<Arrivals>,
     /// Ready when it has to end.
     end: BoxFuture<'static, End>,
@@ -247,7 +247,7 @@ pub(super) enum End {
     /// The proxy ends.
     Closing,
     /// It could not be told how far it has come, or there is no room to find out.
-    NotUnderstood,
+    MalformedFrame,
 }
 
 /// Returns when the resource of the request joins the ring or leaves it.
@@ -273,23 +273,23 @@ impl Tapping {
         if view.is_some() && frames.is_opaque() {
             return Err(Refusal::OpaqueWatch);
         }
-        let admitted = self.lasts.admitted.clone();
-        let mut watched =
-            Watched::new(frames, view, self.bookmarks, self.end).lasting(self.lasts, &self.budget, self.window);
+        let admitted = self.deadline.admitted.clone();
+        let mut stream =
+            WatchStream::new(frames, view, self.bookmarks, self.end).lasting(self.deadline, &self.budget, self.window);
         if self.marks {
-            watched.marking();
+            stream.marking();
         }
-        watched.begin(self.asks, self.form);
-        watched.arrivals = self.arrivals.map(Box::new);
+        stream.begin(self.asks, self.form);
+        stream.arrivals = self.arrivals.map(Box::new);
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(match connections {
-                Some((upgrades, client)) => upgrades.join(client, response, Some(watched)),
+                Some((upgrades, client)) => upgrades.join(client, response, Some(stream)),
                 None => response,
             });
         }
-        watched.leave = self.leave.map(Box::new);
-        let in_order = watched.ends_in_order();
-        let tapped = response.map(|body| watched.tap(body));
+        stream.deletes_only = self.deletes_only.map(Box::new);
+        let in_order = stream.ends_in_order();
+        let tapped = response.map(|body| stream.tap(body));
         Ok(if in_order { tapped } else { tapped.map(|body| until(body, admitted.over())) })
     }
 }

@@ -29,11 +29,11 @@ use crate::{
     config::{DeletionTimestamps, ForeignTokens},
     election::{Locks, hold::tests::Server},
     fence::Fence,
-    gap::Gaps,
-    membership::{Gate, Term},
+    gap::GapDetector,
+    membership::{Gate, LeaseTerm},
     metrics::Metrics,
-    peering::{Peerings, Presence},
-    policy::{self, Knowledge, Policy},
+    peering::{Peerings, RingPeer},
+    policy::{self, Policy, RingState},
     request::representation::PROTOBUF,
     upstream::UpstreamError,
     views::Views,
@@ -79,20 +79,20 @@ fn things() -> GroupResource {
     GroupResource { group: "x.io".into(), resource: "things".into() }
 }
 
-fn sharding(resources: &[GroupResource]) -> Knowledge {
+fn sharding(resources: &[GroupResource]) -> RingState {
     let resources: std::collections::BTreeSet<_> = resources.iter().cloned().collect();
     let families = resources.iter().map(|main| (main.clone(), Vec::new())).collect();
-    Knowledge::Known(Arc::new(Policy { families, resources, ..Policy::default() }))
+    RingState::Known(Arc::new(Policy { families, resources, ..Policy::default() }))
 }
 
-fn term() -> Term {
+fn term() -> LeaseTerm {
     term_by(&Arc::new(AtomicBool::new(true)))
 }
 
 /// One that is on as long as this says so.
-fn term_by(held: &Arc<AtomicBool>) -> Term {
+fn term_by(held: &Arc<AtomicBool>) -> LeaseTerm {
     let held = held.clone();
-    Term::new("me".parse().unwrap(), SELECTOR.into(), move || held.load(Ordering::Relaxed))
+    LeaseTerm::new("me".parse().unwrap(), SELECTOR.into(), move || held.load(Ordering::Relaxed))
 }
 
 impl Lab {
@@ -127,13 +127,13 @@ impl Lab {
         let shared = Shared {
             token: Arc::new(Token::of("secret")),
             foreign_tokens: ForeignTokens::Pass,
-            gaps: Gaps::new(Handout::to("/dev/null".into()), 1, Health::new().check("gap", Probe::Controller)),
+            gaps: GapDetector::new(Handout::to("/dev/null".into()), 1, Health::new().check("gap", Probe::Controller)),
             gate: Gate::new(),
-            knowledge: policy::channel(),
+            knowledge: policy::ring_state(),
             newest: tokio::sync::watch::Sender::default(),
             locks: Arc::new(Locks::new("ns".into())),
             hold: Arc::new(real.hold()),
-            presence: Arc::new(Presence::new(real.client(), peerings.ring().to_owned())),
+            presence: Arc::new(RingPeer::new(real.client(), peerings.ring().to_owned())),
             peerings,
             views: Views::new(),
             fence: Fence::new(false),
@@ -270,7 +270,7 @@ async fn without_the_lease_or_the_ring_only_requests_for_no_resource_pass() {
         assert_eq!(lab.get(free).await.status(), StatusCode::OK, "{free}");
     }
     lab.shared.gate.open(term());
-    lab.shared.knowledge.send_replace(Knowledge::Unknown("there is no ClusterRing 'example'".into()));
+    lab.shared.knowledge.send_replace(RingState::Unknown("there is no ClusterRing 'example'".into()));
     let refused = lab.get("/apis/x.io/v1/things").await;
     assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(text(refused).await.contains("there is no ClusterRing 'example'"));

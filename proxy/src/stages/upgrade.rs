@@ -1,8 +1,8 @@
 //! Joins the two connections of an upgraded request: exec, attach, port-forward, a watch by WebSocket.
 //!
-//! Changes no byte of what passes, but for what [`Watched`] takes out of a watch and [`Filter`] hides in it, and pings
+//! Changes no byte of what passes, but for what [`WatchStream`] takes out of a watch and [`Filter`] hides in it, and pings
 //! of the proxy's own between the client's frames (`heartbeat`). Ends the connection when the Lease is lost or the
-//! proxy ends by force, and a watch only when [`Watched`] says so, or when its pings are not answered, and each a while
+//! proxy ends by force, and a watch only when [`WatchStream`] says so, or when its pings are not answered, and each a while
 //! after one of its sides has ended. In sessions of exec, attach and port-forward only the client sends pings.
 
 use std::{
@@ -39,10 +39,10 @@ pub(super) mod heartbeat;
 mod tests;
 
 use self::{borders::Borders, heartbeat::Heartbeat};
-use super::{admit::Admitted, context::AdmittedRequest, hide::filtered, tap::Watched};
+use super::{admit::Admitted, context::AdmittedRequest, hide::filtered, tap::WatchStream};
 use crate::{
     body::{Body, BoxError},
-    fence::Ticket,
+    fence::WriteGuard,
     labels::{Filter, Keys},
     serve::Caller,
 };
@@ -67,14 +67,14 @@ pub(super) struct ClientSide {
     admitted: Admitted,
     hidden: Option<Keys>,
     /// Under way for as long as they are joined.
-    under_way: (Option<Arc<Ticket>>, Option<Arc<Caller>>),
+    under_way: (Option<Arc<WriteGuard>>, Option<Arc<Caller>>),
 }
 
 impl ClientSide {
     /// Takes it from the request.
     pub(super) fn of(AdmittedRequest { request, context }: &mut AdmittedRequest) -> Option<Self> {
         let connection = request.extensions_mut().remove::<OnUpgrade>().filter(|_| context.info.upgrade)?;
-        let under_way = (context.ticket.take(), context.origin.caller.take());
+        let under_way = (context.write_guard.take(), context.origin.caller.take());
         Some(Self { connection, admitted: context.admitted.clone(), hidden: context.hidden.take(), under_way })
     }
 }
@@ -85,15 +85,15 @@ impl Upgrades {
         &self,
         client: ClientSide,
         mut response: Response<Body>,
-        watched: Option<Watched>,
+        watched: Option<WatchStream>,
     ) -> Response<Body> {
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return response;
         }
         let Some(server) = response.extensions_mut().remove::<OnUpgrade>() else { return response };
         let ClientSide { connection, admitted, hidden, under_way } = client;
-        let ends_in_order = watched.as_ref().is_some_and(Watched::ends_in_order);
-        let closed = OptionFuture::from(watched.as_ref().and_then(Watched::closed));
+        let ends_in_order = watched.as_ref().is_some_and(WatchStream::ends_in_order);
+        let closed = OptionFuture::from(watched.as_ref().and_then(WatchStream::closed));
         let heartbeat = (watched.is_some() && is_websocket(response.headers())).then(|| Arc::new(Heartbeat::new()));
         let filter = hidden.filter(|_| heartbeat.is_some()).map(Filter::websocket);
         let (over, abort) = (admitted.over(), self.abort.clone());
@@ -113,7 +113,7 @@ impl Upgrades {
 async fn join(
     client: OnUpgrade,
     server: OnUpgrade,
-    watched: (Option<Watched>, Option<Filter>),
+    watched: (Option<WatchStream>, Option<Filter>),
     heartbeat: Option<Arc<Heartbeat>>,
 ) {
     let (client, server) = match tokio::try_join!(client, server) {
@@ -155,7 +155,7 @@ async fn up(
     loop {
         let length = tokio::select! {
             biased;
-            () = heartbeat.due(), if borders.at_border() => {
+            () = heartbeat.due(), if borders.at_frame_boundary() => {
                 heartbeat.asked();
                 to.write_all(&heartbeat.ping()).await?;
                 to.flush().await?;
@@ -180,7 +180,7 @@ async fn up(
 async fn down(
     from: impl AsyncRead + Send + Unpin + 'static,
     mut to: impl AsyncWrite + Unpin,
-    (watched, filter): (Option<Watched>, Option<Filter>),
+    (watched, filter): (Option<WatchStream>, Option<Filter>),
     heartbeat: Option<Arc<Heartbeat>>,
 ) -> io::Result<()> {
     let (mut body, gone) = received(from, heartbeat.clone());

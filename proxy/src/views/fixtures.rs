@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use parking_lot::Mutex;
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 
-use super::{Drained, Fields, Kind, Scope, View, Views};
+use super::{DrainingObject, Fields, Kind, Scope, View, Views};
 use crate::request::selector::Selector;
 
 pub(crate) fn scope(resource: GroupResource, namespace: Option<&str>) -> Scope {
@@ -19,8 +19,8 @@ pub(crate) fn at(version: u64) -> ResourceVersion {
 }
 
 /// An object called `a` with the label `tier: front`.
-pub(crate) fn drained(resource: GroupResource, namespace: Option<&str>, version: u64) -> Drained {
-    Drained {
+pub(crate) fn drained(resource: GroupResource, namespace: Option<&str>, version: u64) -> DrainingObject {
+    DrainingObject {
         resource,
         namespace: namespace.map(str::to_owned),
         name: "a".to_owned(),
@@ -30,18 +30,18 @@ pub(crate) fn drained(resource: GroupResource, namespace: Option<&str>, version:
         labels: BTreeMap::from([("tier".to_owned(), "front".to_owned())]),
         version: at(version),
         is_exact: true,
-        excused: Mutex::default(),
+        proved_not_shown: Mutex::default(),
     }
 }
 
 /// A drained object in an [`Arc`].
-pub(crate) fn leaving(resource: GroupResource, namespace: Option<&str>, version: u64) -> Arc<Drained> {
+pub(crate) fn leaving(resource: GroupResource, namespace: Option<&str>, version: u64) -> Arc<DrainingObject> {
     Arc::new(drained(resource, namespace, version))
 }
 
 /// A watch on all of a resource, which has begun.
 pub(crate) fn watch(views: &Views, resource: GroupResource, from: Option<u64>) -> View {
     let view = views.open(scope(resource, None), Kind::Watch(from.map(at))).unwrap();
-    view.begun().inspect(|missed| view.told(missed));
+    view.begun().inspect(|missed| view.mark_notified(missed));
     view
 }

@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{CacheProbe, Drained, Kind, Scope, interrupted::Interruption, succession::Gap};
+use super::{CacheProbe, DrainingObject, Kind, Scope, broken_watches::BrokenWatch, resumption::SkippedRange};
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {
@@ -26,7 +26,7 @@ pub(super) struct Registry {
     /// The controller has ended: no client continues what ends.
     pub(super) over: bool,
     /// That there were views of which nothing is known.
-    pub(super) unknown: Option<Interruption>,
+    pub(super) unknown: Option<BrokenWatch>,
     /// The API server has answered a view.
     pub(super) begins: Arc<Notify>,
     pub(super) resources: HashMap<GroupResource, OfResource>,
@@ -47,7 +47,7 @@ pub(super) struct OfResource {
     /// Objects that were drained up to here have been released.
     pub(super) gone: Option<ResourceVersion>,
     /// The last objects that were drained.
-    pub(super) leaving: VecDeque<Arc<Drained>>,
+    pub(super) leaving: VecDeque<Arc<DrainingObject>>,
     /// The lists that were answered lately, the oldest first, and when they ended.
     pub(super) lists: VecDeque<(Instant, Arc<Scope>)>,
     /// A watch has begun, or its initial events have ended.
@@ -70,16 +70,16 @@ pub(super) struct Open {
     pub(super) from: Option<ResourceVersion>,
     pub(super) position: Option<ResourceVersion>,
     /// What it may have skipped, of a watch that began behind another.
-    pub(super) gap: Option<Gap>,
+    pub(super) skipped: Option<SkippedRange>,
     /// What it skipped, and its client has yet to be told.
-    pub(super) missed: Vec<Arc<Drained>>,
+    pub(super) missed: Vec<Arc<DrainingObject>>,
     pub(super) state: Arc<State>,
     /// When the API server answered, or else when it was asked for.
     pub(super) opened: Instant,
     /// When the API server answered, of a watch that continues none.
     pub(super) fresh: Option<Instant>,
     /// That it was broken off, or one in whose place it goes on.
-    pub(super) interrupted: Option<Interruption>,
+    pub(super) broken_watches: Option<BrokenWatch>,
     /// Of one that ended: when.
     pub(super) ended: Option<Instant>,
     /// And until when it holds objects.
@@ -119,7 +119,7 @@ impl State {
 
 #[derive(Debug)]
 pub(super) struct Waiting {
-    pub(super) object: Arc<Drained>,
+    pub(super) object: Arc<DrainingObject>,
     pub(super) wake: oneshot::Sender<()>,
 }
 
@@ -150,12 +150,12 @@ impl Open {
             replaces,
             from,
             position,
-            gap: None,
+            skipped: None,
             missed: Vec::new(),
             state,
             opened: Instant::now(),
             fresh: None,
-            interrupted: None,
+            broken_watches: None,
             ended: None,
             ends: None,
         }
@@ -184,16 +184,16 @@ impl Open {
         }
     }
 
-    fn holds(&self, id: u64, object: &Drained, now: Instant) -> bool {
+    fn holds(&self, id: u64, object: &DrainingObject, now: Instant) -> bool {
         let is_behind = self.position.as_ref().is_none_or(|at| *at < object.version);
         let is_decided = self.is_watch && self.state.idle.load(Ordering::Acquire) && !self.scope.selects(object);
         let shows = is_behind && !is_decided && self.scope.covers(object);
-        self.ends.is_none_or(|ends| now < ends) && (shows || self.has_missed(object)) && !object.excuses(id)
+        self.ends.is_none_or(|ends| now < ends) && (shows || self.has_missed(object)) && !object.is_proved_not_shown(id)
     }
 }
 
 impl OfResource {
-    pub(super) fn holding<'a>(&'a self, object: &'a Drained) -> impl Iterator<Item = (u64, &'a Open)> {
+    pub(super) fn holding<'a>(&'a self, object: &'a DrainingObject) -> impl Iterator<Item = (u64, &'a Open)> {
         let now = Instant::now();
         self.open.iter().map(|(id, open)| (*id, open)).filter(move |(id, open)| open.holds(*id, object, now))
     }

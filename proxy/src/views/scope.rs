@@ -36,7 +36,7 @@ pub struct Fields {
 
 /// An object that this shard is asked to release.
 #[derive(Debug)]
-pub struct Drained {
+pub struct DrainingObject {
     /// Its resource.
     pub resource: GroupResource,
     /// Its namespace, if the resource has them.
@@ -59,12 +59,12 @@ pub struct Drained {
     /// Whether it is the very write that drained it. Not so when it was drained before our watch began.
     pub is_exact: bool,
     /// Views that never showed it: the API server said so.
-    pub(crate) excused: Mutex<HashSet<u64>>,
+    pub(crate) proved_not_shown: Mutex<HashSet<u64>>,
 }
 
 impl Scope {
     /// Whether the view can ever show an object of this namespace and name.
-    pub(super) fn covers(&self, object: &Drained) -> bool {
+    pub(super) fn covers(&self, object: &DrainingObject) -> bool {
         let is = |mine: &Option<String>, its: Option<&str>| mine.as_deref().is_none_or(|mine| Some(mine) == its);
         let namespace = object.namespace.as_deref();
         is(&self.namespace, namespace)
@@ -73,7 +73,7 @@ impl Scope {
     }
 
     /// Whether the view's own label selector selects the object as it was drained.
-    pub(super) fn selects(&self, object: &Drained) -> bool {
+    pub(super) fn selects(&self, object: &DrainingObject) -> bool {
         self.labels.matches(&object.labels)
     }
 }
@@ -131,14 +131,14 @@ impl Fields {
     }
 }
 
-impl Drained {
+impl DrainingObject {
     /// This view never showed it.
-    pub fn excuse(&self, view: u64) {
-        self.excused.lock().insert(view);
+    pub fn prove_not_shown(&self, view: u64) {
+        self.proved_not_shown.lock().insert(view);
     }
 
-    pub(super) fn excuses(&self, view: u64) -> bool {
-        self.excused.lock().contains(&view)
+    pub(super) fn is_proved_not_shown(&self, view: u64) -> bool {
+        self.proved_not_shown.lock().contains(&view)
     }
 }
 

@@ -44,7 +44,7 @@ fn kinds_and_encodings() -> impl Iterator<Item = (Kind, Encoding)> {
 async fn an_event_is_in_the_form_that_was_asked_for() {
     for (kind, encoding) in kinds_and_encodings() {
         let (locks, name) = known(kind, "me");
-        let wish = Wish::of(&Query::parse("allowWatchBookmarks=1&sendInitialEvents=1").unwrap());
+        let wish = WatchOptions::of(&Query::parse("allowWatchBookmarks=1&sendInitialEvents=1").unwrap());
         let response = follow(locks, name, wish, &accept(encoding), pending());
         let media_type = response.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned();
         let events = response.into_body().frame().now_or_never().unwrap().unwrap().unwrap().into_data().unwrap();
@@ -125,7 +125,7 @@ fn the_ring_is_seen_as_the_holder_in_an_event_of_either_form() {
 #[tokio::test]
 async fn who_follows_a_lock_that_is_kept_no_more_is_told() {
     let (locks, name) = known(Kind::Lease, "me");
-    let wish = Wish::of(&Query::parse("sendInitialEvents=0").unwrap());
+    let wish = WatchOptions::of(&Query::parse("sendInitialEvents=0").unwrap());
     let watch = follow(locks.clone(), name.clone(), wish, &HeaderMap::new(), pending());
     let mut events = watch.into_body();
     let mut next = || events.frame().now_or_never().map(|frame| frame.unwrap().unwrap().into_data().unwrap());

@@ -55,7 +55,7 @@ impl Hold {
     async fn keep_one(&self, name: &LockName, kept: &mut Kept, locks: &Locks) {
         let asked = self.clock.now();
         let result = self.look(name, kept.looked, locks).await;
-        let lasts = self.standings.lock().get(name).map_or(LASTS, |standing| standing.lasts);
+        let lasts = self.standings.lock().get(name).map_or(LASTS, |last_renewal| last_renewal.lasts);
         match result {
             Ok(seen) => {
                 let looked = if seen { Some(asked) } else { kept.looked };

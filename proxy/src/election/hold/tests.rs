@@ -286,7 +286,7 @@ async fn leading_by(hold: Hold, name: &LockName) -> (Arc<Locks>, Arc<Hold>) {
     let judged = judged.taken_for(&hold).await.unwrap();
     let parts = Request::new(()).into_parts().0;
     locks
-        .adopt(&super::super::Asked::Create(name.kind, name.namespace.clone()), &parts, &Bytes::new(), judged)
+        .adopt(&super::super::LockRequest::Create(name.kind, name.namespace.clone()), &parts, &Bytes::new(), judged)
         .unwrap();
     (locks, hold)
 }
@@ -305,7 +305,7 @@ async fn renews(locks: &Locks, hold: &Hold, name: &LockName) -> bool {
     let object = election(name.kind, "lock", "me");
     let sure = hold.make_sure(name, &Claim { object: Some(object.clone()), judged: false }).await;
     if sure.is_ok() {
-        locks.told(name.clone(), Some(&object));
+        locks.record_claim(name.clone(), Some(&object));
     }
     sure.is_ok()
 }
@@ -421,7 +421,7 @@ async fn after_a_gap_of_the_shard_lease_a_controller_acts_once_the_lock_is_seen_
     let shard = [leading(&server, &name).await];
     // Longer than the controller goes on by itself.
     tokio::time::sleep(Duration::from_secs(10)).await;
-    shard[0].0.told(name.clone(), Some(&election(name.kind, "lock", "me")));
+    shard[0].0.record_claim(name.clone(), Some(&election(name.kind, "lock", "me")));
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(!may_act(&shard[0]).await, "no shard has renewed it for 13 s");
     pass(&shard, 0.5).await;
@@ -528,7 +528,7 @@ async fn a_proxy_that_comes_after_another_knows_what_the_controller_was_told() {
     let kept = || crate::election::Kept::new(crate::access::Handout::to(folder.path().to_owned()));
     let name = locks()[1].clone();
     let before = Locks::kept_in("ns".to_owned(), kept());
-    before.told(name.clone(), Some(&election(name.kind, "lock", "me")));
+    before.record_claim(name.clone(), Some(&election(name.kind, "lock", "me")));
     before.wait_until_kept();
     let server = Server::default();
     let shard = [(Arc::new(Locks::kept_in("ns".to_owned(), kept())), Arc::new(server.hold()))];
@@ -544,7 +544,7 @@ async fn a_proxy_that_comes_after_another_knows_what_the_controller_was_told() {
     assert!(!may_act(&shard[0]).await);
     pass(&shard, 2.0).await;
     assert!(may_act(&shard[0]).await, "it can't believe that any more");
-    shard[0].0.told(name.clone(), None);
+    shard[0].0.record_claim(name.clone(), None);
     shard[0].0.wait_until_kept();
     let none = Locks::kept_in("ns".to_owned(), kept());
     assert_eq!(none.led(), []);

@@ -21,7 +21,7 @@ fn naming(name: &str) -> Server {
 #[test]
 fn a_lease_that_is_named_is_a_lock_by_its_holder_alone() {
     let (held, name) = (bare("lock"), of_lease("lock"));
-    for asked in [making(Kind::Lease), Asked::Replace(name.clone())] {
+    for asked in [making(Kind::Lease), LockRequest::Replace(name.clone())] {
         for media_type in [JSON, PROTOBUF] {
             for other in [Server::new(), naming("another")] {
                 assert_eq!(other.ask(&asked, media_type, &held), None, "no user names it, so it passes");
@@ -36,7 +36,7 @@ fn a_lease_that_is_named_is_a_lock_by_its_holder_alone() {
 
 #[test]
 fn a_patch_and_an_apply_make_a_lease_that_is_named_a_lock() {
-    let (held, patch) = (bare("lock"), Asked::Patch(of_lease("lock")));
+    let (held, patch) = (bare("lock"), LockRequest::Patch(of_lease("lock")));
     let body = Bytes::from(r#"{"spec":{"holderIdentity":"a","renewTime":"2026-01-01T00:00:00.000000Z"}}"#);
     for media_type in ["application/merge-patch+json", "application/apply-patch+yaml"] {
         let (parts, server) = (parts_of(media_type, JSON), naming("lock"));

@@ -12,7 +12,7 @@ use crate::views::fixtures;
 
 /// Answers patches with `code`, or never without one, and lists with one object of these labels and uid; what a patch that is
 /// taken leaves is that, too.
-fn attempt(code: Option<StatusCode>, uid: &str, labels: &Value) -> (ByPatch, Drained) {
+fn attempt(code: Option<StatusCode>, uid: &str, labels: &Value) -> (ByPatch, DrainingObject) {
     let ring = "example".parse().unwrap();
     let (labels_of, shard): (_, ShardName) = (RingLabels::of(&ring), "me".parse().unwrap());
     let both = [(&labels_of.shard, "shard"), (&labels_of.drain, "drain")];
@@ -53,7 +53,7 @@ fn attempt(code: Option<StatusCode>, uid: &str, labels: &Value) -> (ByPatch, Dra
     };
     let by_patch = ByPatch { client: Client::new(service, "default"), api, labels: labels_of, shard };
     let things = ringside_ring::cluster_ring::GroupResource { group: "x.io".into(), resource: "things".into() };
-    (by_patch, Drained { uid: "u1".into(), ..fixtures::drained(things, Some("ns"), 10) })
+    (by_patch, DrainingObject { uid: "u1".into(), ..fixtures::drained(things, Some("ns"), 10) })
 }
 
 #[tokio::test]

@@ -37,7 +37,7 @@ async fn ask(status: StatusCode, uids: &[&str]) -> (Shown, String) {
         kind: "Thing".into(),
         plural: "things".into(),
     };
-    let object = Drained { uid: "u1".into(), ..fixtures::drained(things.clone(), Some("ns"), 100) };
+    let object = DrainingObject { uid: "u1".into(), ..fixtures::drained(things.clone(), Some("ns"), 100) };
     let scope = Scope {
         version: "v1beta1".into(),
         labels: Selector::parse("tier in (a,b)").unwrap(),

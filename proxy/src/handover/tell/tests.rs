@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::views::{Drained, fixtures};
+use crate::views::{DrainingObject, fixtures};
 
 fn report(line: &str, name: &str, reason: Reason) -> Report {
     let things = ringside_ring::cluster_ring::GroupResource { group: "x.io".into(), resource: "things".into() };
-    let oldest = Drained { name: name.into(), uid: name.into(), ..fixtures::drained(things, Some("ns"), 10) };
+    let oldest = DrainingObject { name: name.into(), uid: name.into(), ..fixtures::drained(things, Some("ns"), 10) };
     Report { reason, line: line.into(), oldest: Arc::new(oldest) }
 }
 
@@ -22,7 +22,7 @@ fn report(line: &str, name: &str, reason: Reason) -> Report {
 type Written = Arc<Mutex<Vec<(String, Value)>>>;
 
 /// Keeps what is written, and answers writes with this status, which may change.
-fn teller(status: StatusCode) -> (Teller, Written, Arc<Mutex<StatusCode>>) {
+fn teller(status: StatusCode) -> (EventRecorder, Written, Arc<Mutex<StatusCode>>) {
     let (written, answers) = (Written::default(), Arc::new(Mutex::new(status)));
     let (seen, status) = (written.clone(), answers.clone());
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -42,7 +42,7 @@ fn teller(status: StatusCode) -> (Teller, Written, Arc<Mutex<StatusCode>>) {
         }
     });
     let client = Client::new(service, "ns");
-    (Teller::new(client, "example".parse().unwrap(), &"me".parse().unwrap()), written, answers)
+    (EventRecorder::new(client, "example".parse().unwrap(), &"me".parse().unwrap()), written, answers)
 }
 
 fn notes(written: &Written) -> Vec<String> {

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::*;
-use crate::policy::{Knowledge, Policy};
+use crate::policy::{Policy, RingState};
 
 /// What the API server serves, and allows, at the moment.
 #[derive(Clone, Copy, Default)]
@@ -79,7 +79,7 @@ fn api_server(allowed: Arc<Mutex<Allowed>>) -> Client {
 const LONG: Duration = Duration::from_secs(20);
 
 /// Follows what is drained of one resource; the ring is known until the second is dropped.
-fn follow(health: &Health, allowed: &Arc<Mutex<Allowed>>) -> (impl Future<Output = ()>, watch::Sender<Knowledge>) {
+fn follow(health: &Health, allowed: &Arc<Mutex<Allowed>>) -> (impl Future<Output = ()>, watch::Sender<RingState>) {
     let check = health.check("drains", Probe::Ready);
     let ring = "example".parse().unwrap();
     let handover =
@@ -88,7 +88,7 @@ fn follow(health: &Health, allowed: &Arc<Mutex<Allowed>>) -> (impl Future<Output
     let resources = vec![RingResource { group, resource, ..RingResource::default() }];
     let policy =
         Policy::of(&ClusterRing::new("example", ClusterRingSpec { resources, ..ClusterRingSpec::default() }).into());
-    let (ring, knowledge) = watch::channel(Knowledge::Known(Arc::new(policy)));
+    let (ring, knowledge) = watch::channel(RingState::Known(Arc::new(policy)));
     let client = api_server(allowed.clone());
     (async move { handover.run(client, knowledge).await }, ring)
 }

@@ -10,7 +10,7 @@ fn selecting(views: &Views, labels: &str, fields: &str, from: Option<u64>) -> Vi
     let (labels, fields) = (Selector::parse(labels).unwrap(), Fields::parse(fields));
     let scope = Scope { labels, fields, ..fixtures::scope(things(), None) };
     let view = views.open(scope, Kind::Watch(from.map(at))).unwrap();
-    view.begun().inspect(|missed| view.told(missed));
+    view.begun().inspect(|missed| view.mark_notified(missed));
     view.idle();
     view
 }
@@ -99,7 +99,7 @@ async fn a_watch_that_begins_behind_a_drain_under_way_is_told_of_it() {
     let again = scene.views.open(fixtures::scope(things(), None), Kind::Watch(Some(at(12)))).unwrap();
     let missed = again.begun().unwrap();
     assert_eq!(missed.objects.iter().map(|it| &it.uid[..]).collect::<Vec<_>>(), ["uid-a"]);
-    again.told(&missed);
+    again.mark_notified(&missed);
     scene.pass(2 * GRACE).await;
     assert_eq!(scene.acknowledged(), [ack("a", "m1")], "it waited for the client to watch again");
 }

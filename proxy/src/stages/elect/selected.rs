@@ -6,7 +6,7 @@
 use http::{HeaderValue, Response, header};
 
 use super::{
-    super::{Next, context::AdmittedRequest, upgrade::is_websocket},
+    super::{Handler, context::AdmittedRequest, upgrade::is_websocket},
     Elect, learn,
     passing::passing,
 };
@@ -14,13 +14,13 @@ use crate::{
     body::{Body, empty},
     election::{
         LockName,
-        follow::{Wish, follow},
+        follow::{WatchOptions, follow},
     },
     request::Verb,
     status::Refusal,
 };
 
-impl<S: Next> Elect<S> {
+impl<S: Handler> Elect<S> {
     pub(super) async fn selected(self, name: LockName, mut asked: AdmittedRequest) -> Result<Response<Body>, Refusal> {
         let Self { next, locks, hold, closing } = self;
         let AdmittedRequest { request, context } = &mut asked;
@@ -39,7 +39,7 @@ impl<S: Next> Elect<S> {
                 None => next.call(asked).await,
             };
         }
-        let wish = Wish::of(&info.query);
+        let wish = WatchOptions::of(&info.query);
         if locks.knows(&name) || wish.goes_on_from_here() {
             let renewed = context.admitted.renewed();
             let end = async move {

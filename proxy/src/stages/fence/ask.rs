@@ -14,7 +14,7 @@ use super::write::heed;
 use crate::{
     body::{Body, empty, full},
     budget::Budget,
-    fence::{Target, Ticket},
+    fence::{Target, WriteGuard},
     metadata::{self, Metadata, Owner},
     metrics::Metrics,
     request::{Query, representation::JSON},
@@ -39,7 +39,7 @@ pub(super) const JSON_PATCH: &str = "application/json-patch+json";
 
 /// Who asks. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Asker {
+pub(super) struct ApiQuestions {
     send: OwnRequests,
     pub(super) metrics: Metrics,
     pub(super) budget: Budget,
@@ -54,12 +54,12 @@ pub(super) enum Found {
 }
 
 /// Why there is no answer.
-pub(super) struct Failed {
+pub(super) struct QuestionError {
     why: String,
     forbidden: bool,
 }
 
-impl Failed {
+impl QuestionError {
     /// It may pass.
     pub(super) fn passing(why: &dyn fmt::Display) -> Self {
         Self { why: why.to_string(), forbidden: false }
@@ -87,7 +87,7 @@ pub(super) fn named(target: &Target) -> Named {
     Named { resource: target.resource.clone(), name: target.name.clone().unwrap_or_default() }
 }
 
-impl Asker {
+impl ApiQuestions {
     /// By these requests.
     pub(super) fn new(send: OwnRequests, metrics: Metrics) -> Self {
         Self { send, metrics, budget: Budget::default() }
@@ -99,7 +99,7 @@ impl Asker {
     }
 
     /// The metadata of the object as it is now, if there is one.
-    pub(super) async fn metadata(&self, target: &Target, version: &str) -> Result<Option<Metadata>, Failed> {
+    pub(super) async fn metadata(&self, target: &Target, version: &str) -> Result<Option<Metadata>, QuestionError> {
         match self.find(target, version).await? {
             Found::There(metadata) => Ok(Some(metadata)),
             Found::Absent | Found::NotServed => Ok(None),
@@ -107,13 +107,13 @@ impl Asker {
     }
 
     /// Finds an object by its name, as it is now.
-    pub(super) async fn find(&self, target: &Target, version: &str) -> Result<Found, Failed> {
+    pub(super) async fn find(&self, target: &Target, version: &str) -> Result<Found, QuestionError> {
         self.metrics.asked();
         let name = target.name.as_deref().unwrap_or_default();
         let Some(answer) = self.get(&list(target, version, name), METADATA).await? else {
             return Ok(Found::NotServed);
         };
-        let found = metadata::of_list(&answer).map_err(|error| Failed::passing(&error))?;
+        let found = metadata::of_list(&answer).map_err(|error| QuestionError::passing(&error))?;
         let found = found.items.into_iter().find(|it| it.name.as_deref() == Some(name));
         Ok(found.map_or(Found::Absent, Found::There))
     }
@@ -126,14 +126,14 @@ impl Asker {
         mut query: Query,
         wanted: impl Fn(&Owner) -> bool,
         most: usize,
-    ) -> Result<Option<Vec<Owner>>, Failed> {
+    ) -> Result<Option<Vec<Owner>>, QuestionError> {
         let (mut owners, mut uids) = (Vec::new(), HashSet::new());
         query.set("limit", PAGE);
         loop {
             self.metrics.asked();
             let path = format!("{}?{query}", collection(target, version));
             let Some(answer) = self.get(&path, METADATA).await? else { return Ok(Some(owners)) };
-            let page = metadata::of_list(&answer).map_err(|error| Failed::passing(&error))?;
+            let page = metadata::of_list(&answer).map_err(|error| QuestionError::passing(&error))?;
             let found = page.items.iter().flat_map(Metadata::owners).filter(|owner| wanted(owner));
             owners.extend(found.filter(|owner| uids.insert(owner.uid.clone())).cloned());
             if owners.len() > most {
@@ -145,7 +145,7 @@ impl Asker {
     }
 
     /// What a path shows in JSON, unless there is nothing.
-    pub(super) async fn json(&self, path: &str) -> Result<Option<Bytes>, Failed> {
+    pub(super) async fn json(&self, path: &str) -> Result<Option<Bytes>, QuestionError> {
         self.get(path, JSON).await
     }
 
@@ -154,34 +154,34 @@ impl Asker {
         &self,
         (target, uid): (&Target, &str),
         version: &str,
-        ticket: &Ticket,
-    ) -> Result<Option<Metadata>, Failed> {
+        write_guard: &WriteGuard,
+    ) -> Result<Option<Metadata>, QuestionError> {
         // Of an object with another uid it is refused.
         let patch = serde_json::json!({"metadata": {"uid": uid}}).to_string();
-        self.patch(target, version, ("ringside-proxy", MERGE_PATCH, patch), ticket).await
+        self.patch(target, version, ("ringside-proxy", MERGE_PATCH, patch), write_guard).await
     }
 
     /// Patches an object as this field manager; returns its metadata after that, if it is still there. The patch is under way
-    /// as long as the ticket.
+    /// as long as the guard.
     pub(super) async fn patch(
         &self,
         target: &Target,
         version: &str,
         (manager, form, patch): (&str, &'static str, String),
-        ticket: &Ticket,
-    ) -> Result<Option<Metadata>, Failed> {
+        write_guard: &WriteGuard,
+    ) -> Result<Option<Metadata>, QuestionError> {
         let name = target.name.as_deref().unwrap_or_default();
         let path = format!("{}/{}?fieldManager={manager}", collection(target, version), segment(name));
         let mut request = request(&path, ONE_METADATA)?.map(|_| full(patch));
         *request.method_mut() = Method::PATCH;
         request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(form));
-        ticket.sent();
-        let heed = |answered: &_| heed(answered, ticket, false);
+        write_guard.sent();
+        let heed = |answered: &_| heed(answered, write_guard, false);
         let Some(answer) = self.exchange(request, "patch", heed).await? else { return Ok(None) };
-        metadata::of_object(&answer).map(Some).map_err(|error| Failed::passing(&error))
+        metadata::of_object(&answer).map(Some).map_err(|error| QuestionError::passing(&error))
     }
 
-    async fn get(&self, path: &str, accept: &'static str) -> Result<Option<Bytes>, Failed> {
+    async fn get(&self, path: &str, accept: &'static str) -> Result<Option<Bytes>, QuestionError> {
         self.exchange(request(path, accept)?, "list", |_| {}).await
     }
 
@@ -191,32 +191,32 @@ impl Asker {
         request: Request<Body>,
         verb: &str,
         seen: impl FnOnce(&Result<Response<Body>, Refusal>),
-    ) -> Result<Option<Bytes>, Failed> {
+    ) -> Result<Option<Bytes>, QuestionError> {
         let answered = async {
             let answered = (self.send)(request).await;
             seen(&answered);
-            let (head, body) = answered.map_err(|error| Failed::passing(&error))?.into_parts();
-            let body = self.budget.collect(body, MAX_ANSWER).await.map_err(|error| Failed::passing(&error))?;
+            let (head, body) = answered.map_err(|error| QuestionError::passing(&error))?.into_parts();
+            let body = self.budget.collect(body, MAX_ANSWER).await.map_err(|error| QuestionError::passing(&error))?;
             match head.status {
                 StatusCode::OK => Ok(Some(body)),
                 StatusCode::NOT_FOUND => Ok(None),
                 // As the API server says of a precondition; of a version it says otherwise.
                 StatusCode::CONFLICT if text(&body).contains("UID in precondition") => Ok(None),
-                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(Failed {
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(QuestionError {
                     why: format!("allow the pod's service account to {verb} the resource: {}", text(&body)),
                     forbidden: true,
                 }),
-                status => Err(Failed::passing(&format!("the API server answered {status}: {}", text(&body)))),
+                status => Err(QuestionError::passing(&format!("the API server answered {status}: {}", text(&body)))),
             }
         };
-        let late = |_| Failed::passing(&format!("no answer from the API server within {ANSWER:?}"));
+        let late = |_| QuestionError::passing(&format!("no answer from the API server within {ANSWER:?}"));
         timeout(ANSWER, answered).await.map_err(late)?
     }
 }
 
-fn request(path: &str, accept: &'static str) -> Result<Request<Body>, Failed> {
+fn request(path: &str, accept: &'static str) -> Result<Request<Body>, QuestionError> {
     let mut request = Request::new(empty());
-    *request.uri_mut() = path.parse().map_err(|error| Failed::passing(&error))?;
+    *request.uri_mut() = path.parse().map_err(|error| QuestionError::passing(&error))?;
     request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
     Ok(request)
 }

@@ -7,7 +7,7 @@ use ringside_ring::cluster_ring::GroupResource;
 use serde::{Deserialize, de::DeserializeOwned};
 use tokio::time::Instant;
 
-use super::ask::{Asker, Failed};
+use super::ask::{ApiQuestions, QuestionError};
 use crate::{fence::Target, metadata::Owner};
 
 /// How many kinds are remembered: those that control objects of the ring, in all their versions.
@@ -63,23 +63,23 @@ impl Kinds {
     /// When no served version of the group knows the kind, or the API server does not say.
     pub(super) async fn target(
         &self,
-        asker: &Asker,
+        questions: &ApiQuestions,
         owner: &Owner,
         namespace: Option<&str>,
-    ) -> Result<(Target, String), Failed> {
+    ) -> Result<(Target, String), QuestionError> {
         let known = self.0.lock().get(&key(owner)).filter(|served| served.asked.elapsed() < MAX_AGE).cloned();
         let served = match known {
             Some(served) => served,
             None => {
                 self.forget(owner);
-                let served = ask(asker, owner).await?;
+                let served = ask(questions, owner).await?;
                 let mut kinds = self.0.lock();
                 let evicted = if kinds.len() >= MAX_KINDS { kinds.len() } else { 0 };
                 if evicted > 0 {
                     kinds.clear();
                 }
                 kinds.insert(key(owner), served.clone());
-                asker.metrics.kinds(kinds.len(), evicted);
+                questions.metrics.kinds(kinds.len(), evicted);
                 served
             }
         };
@@ -100,27 +100,32 @@ fn key(owner: &Owner) -> (String, String) {
 }
 
 /// Asks the version that the owner reference names, and then every other version of the group that is served.
-async fn ask(asker: &Asker, owner: &Owner) -> Result<Served, Failed> {
+async fn ask(questions: &ApiQuestions, owner: &Owner) -> Result<Served, QuestionError> {
     let (group, kind) = (group_of(owner), &owner.kind);
     let named = owner.api_version.rsplit('/').next().unwrap_or_default();
-    if let Some(served) = ask_version(asker, group, named, kind).await? {
+    if let Some(served) = ask_version(questions, group, named, kind).await? {
         return Ok(served);
     }
     let versions = match group {
         "" => vec![Version { version: "v1".to_owned() }],
-        _ => discover::<Group>(asker, &format!("/apis/{group}")).await?.map_or(Vec::new(), |group| group.versions),
+        _ => discover::<Group>(questions, &format!("/apis/{group}")).await?.map_or(Vec::new(), |group| group.versions),
     };
     for Version { version } in versions.into_iter().filter(|it| it.version != named) {
-        if let Some(served) = ask_version(asker, group, &version, kind).await? {
+        if let Some(served) = ask_version(questions, group, &version, kind).await? {
             return Ok(served);
         }
     }
-    Err(Failed::passing(&format!("no served version of the API group {group:?} knows the kind {kind:?}")))
+    Err(QuestionError::passing(&format!("no served version of the API group {group:?} knows the kind {kind:?}")))
 }
 
-async fn ask_version(asker: &Asker, group: &str, version: &str, kind: &str) -> Result<Option<Served>, Failed> {
+async fn ask_version(
+    questions: &ApiQuestions,
+    group: &str,
+    version: &str,
+    kind: &str,
+) -> Result<Option<Served>, QuestionError> {
     let path = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-    let list = discover::<ResourceList>(asker, &path).await?;
+    let list = discover::<ResourceList>(questions, &path).await?;
     // `deployments/scale` is of kind Scale, and no object.
     let mut resources = list.into_iter().flat_map(|list| list.resources);
     let found = resources.find(|it| it.kind == *kind && !it.name.contains('/'));
@@ -132,7 +137,7 @@ async fn ask_version(asker: &Asker, group: &str, version: &str, kind: &str) -> R
     }))
 }
 
-async fn discover<T: DeserializeOwned>(asker: &Asker, path: &str) -> Result<Option<T>, Failed> {
-    let Some(answer) = asker.json(path).await? else { return Ok(None) };
-    serde_json::from_slice(&answer).map(Some).map_err(|error| Failed::passing(&error))
+async fn discover<T: DeserializeOwned>(questions: &ApiQuestions, path: &str) -> Result<Option<T>, QuestionError> {
+    let Some(answer) = questions.json(path).await? else { return Ok(None) };
+    serde_json::from_slice(&answer).map(Some).map_err(|error| QuestionError::passing(&error))
 }

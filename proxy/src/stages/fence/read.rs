@@ -2,7 +2,7 @@
 
 use http::Response;
 
-use super::{Next, judge::Judge, target};
+use super::{Handler, ownership_check::OwnershipCheck, target};
 use crate::{
     body::Body,
     metadata::{self, MAX_OBJECT},
@@ -12,35 +12,39 @@ use crate::{
 
 /// The object, or its `status`, whose answer has the object's labels. Of one that is longer than [`MAX_OBJECT`] the labels are
 /// asked for, and it passes as a stream.
-pub(super) async fn read<S: Next>(next: S, judge: Judge, request: AdmittedRequest) -> Result<Response<Body>, Refusal> {
-    let (target, asked) = (target(&request.context.info.resource), judge.fence.asking());
+pub(super) async fn read<S: Handler>(
+    next: S,
+    check: OwnershipCheck,
+    request: AdmittedRequest,
+) -> Result<Response<Body>, Refusal> {
+    let (target, asked) = (target(&request.context.info.resource), check.fence.asking());
     let response = next.call(request).await?;
     if !response.status().is_success() {
         return Ok(response);
     }
     let (head, body) = response.into_parts();
-    let (whole, body) = judge.asker.budget.peek(body, MAX_OBJECT).await;
+    let (whole, body) = check.questions.budget.peek(body, MAX_OBJECT).await;
     match whole.ok().flatten().and_then(|whole| metadata::of_answer(&head.headers, &whole).ok()) {
-        Some(metadata) => judge.shown(&target, &metadata, asked)?,
+        Some(metadata) => check.shown(&target, &metadata, asked)?,
         // A Table without objects, an answer to HEAD, an object without end.
-        None => match judge.ask(&target).await? {
-            Some(metadata) => judge.shown(&target, &metadata, asked)?,
+        None => match check.ask(&target).await? {
+            Some(metadata) => check.shown(&target, &metadata, asked)?,
             // Deleted meanwhile: its owner can't be found out any more.
-            None => return Err(judge.gone(&target)),
+            None => return Err(check.gone(&target)),
         },
     }
     Ok(Response::from_parts(head, body))
 }
 
 /// What is not the object: its scale, its log.
-pub(super) async fn ask_and_read<S: Next>(
+pub(super) async fn ask_and_read<S: Handler>(
     next: S,
-    judge: Judge,
+    check: OwnershipCheck,
     request: AdmittedRequest,
 ) -> Result<Response<Body>, Refusal> {
-    let (target, asked) = (target(&request.context.info.resource), judge.fence.asking());
-    if let Some(metadata) = judge.ask(&target).await? {
-        judge.shown(&target, &metadata, asked)?;
+    let (target, asked) = (target(&request.context.info.resource), check.fence.asking());
+    if let Some(metadata) = check.ask(&target).await? {
+        check.shown(&target, &metadata, asked)?;
     }
     next.call(request).await
 }

@@ -6,19 +6,19 @@ use std::{collections::HashSet, sync::Arc};
 use http::{Request, Response, StatusCode, header, request::Parts};
 
 use super::{
-    Next,
-    alone::{Alone, Sent},
+    Handler,
     ask::named,
+    detached::{DetachedWrites, SendGuard},
     impersonates,
-    judge::{Judge, Why, moved, uids_of},
+    ownership_check::{DenyReason, OwnershipCheck, deny, uids_of},
+    relabel::{Above, Relabeler},
     target,
-    unlabelled::{Above, Unlabelled},
 };
 use crate::{
     access::credentials::is_foreign,
     body::{Body, full, holding},
     budget::Budget,
-    fence::{About, Standing, Target, Ticket, Uid},
+    fence::{About, CachedOwner, Target, Uid, WriteGuard},
     labels::insert::with_label,
     metadata::{self, Owner, Written},
     request::{Query, RequestInfo, Resource, Verb, representation::Encoding, selector::Selector},
@@ -29,77 +29,80 @@ use crate::{
 
 /// What a write has to do with beside itself.
 pub(super) struct Around {
-    pub(super) alone: Alone,
-    pub(super) unlabelled: Unlabelled,
+    pub(super) detached: DetachedWrites,
+    pub(super) relabeler: Relabeler,
 }
 
 /// What was found out about a write that may be sent.
 struct Allowed {
     /// It names an owner that was none of the object's, as far as that is known.
-    adopts: bool,
+    changes_owner: bool,
     /// The objects of the ring that it concerns: what it names, and who controls that.
     uids: Vec<Uid>,
 }
 
 /// Sends a request, if it may be sent.
-pub(super) async fn write<S: Next>(
+pub(super) async fn write<S: Handler>(
     next: S,
-    judge: Judge,
-    Around { alone, unlabelled }: Around,
+    check: OwnershipCheck,
+    Around { detached, relabeler }: Around,
     AdmittedRequest { request, mut context }: AdmittedRequest,
 ) -> Result<Response<Body>, Refusal> {
     let RequestInfo { verb, resource, upgrade, .. } = &context.info;
     let (target, verb, upgrade, budget) = (target(resource), *verb, *upgrade, &context.origin.budget);
     let creates = resource.name.is_none() && verb == Verb::Create;
-    let (request, Written { name, owners }) = read(&judge, request, &context.info, budget).await?;
+    let (request, Written { name, owners }) = read(&check, request, &context.info, budget).await?;
     let (mut head, mut body) = request.into_parts();
     // Before anything is asked: an object that is ours then stays so until this is answered, and who works on an owner waits
     // for that.
-    let ticket =
-        Arc::new(judge.fence.enter(About { target: (!creates).then(|| target.clone()), uids: HashSet::new() }));
-    ticket.may_be_about(&uids_of(&owners));
+    let write_guard =
+        Arc::new(check.fence.enter(About { target: (!creates).then(|| target.clone()), uids: HashSet::new() }));
+    write_guard.add_candidates(&uids_of(&owners));
     let owners =
-        judge.followed(&owners, resource.namespace.as_deref()).await.map_err(|failed| failed.about(&target))?;
-    let brings = creates && judge.may_be_the_rings(&owners);
-    let began = judge.era.term.began;
-    if brings && judge.views.interrupted(&resource.kind, resource.namespace.as_deref(), began).await {
+        check.followed(&owners, resource.namespace.as_deref()).await.map_err(|failed| failed.about(&target))?;
+    let brings = creates && check.may_be_the_rings(&owners);
+    let began = check.cache_scope.term.began;
+    if brings && check.views.interrupted(&resource.kind, resource.namespace.as_deref(), began).await {
         return Err(Refusal::Interrupted(Box::new(named(&target))));
     }
-    let Allowed { adopts, uids } = allowed(&judge, &ticket, &head, &owners, &context.info).await?;
+    let Allowed { changes_owner, uids } = allowed(&check, &write_guard, &head, &owners, &context.info).await?;
     // What is created has no name here, and nothing is known of it.
-    let adopts = adopts && !creates;
-    if adopts {
-        judge.fence.adopts(&target);
+    let changes_owner = changes_owner && !creates;
+    if changes_owner {
+        check.fence.owner_changes(&target);
     } else if verb == Verb::Delete {
-        judge.fence.forget(&target);
+        check.fence.forget(&target);
     }
     if verb == Verb::Update
         && is_whole(resource)
-        && judge.hides_labels
-        && matches!(judge.fence.standing(&judge.era, &target), Standing::Ours(_))
+        && check.hides_labels
+        && matches!(check.fence.cached_owner(&check.cache_scope, &target), CachedOwner::Ours(_))
     {
-        body = with_shard_label(&judge, &mut head, body, budget).await?;
+        body = with_shard_label(&check, &mut head, body, budget).await?;
     }
     if upgrade {
-        context.ticket = Some(ticket.clone());
+        context.write_guard = Some(write_guard.clone());
     }
     let is_dry = || Query::parse(head.uri.query().unwrap_or_default()).is_ok_and(|it| it.first("dryRun").is_some());
-    let may_follow = (!owners.is_empty() && !is_dry()).then(|| (context.admitted.clone(), alone.clone()));
+    let may_follow = (!owners.is_empty() && !is_dry()).then(|| (context.admitted.clone(), detached.clone()));
     let is_foreign = is_foreign(&head.headers);
-    ticket.sent();
+    write_guard.sent();
     let admitted = context.admitted.clone();
     let answer = next.call(AdmittedRequest { request: Request::from_parts(head, body), context });
-    let answered =
-        if upgrade { answer.await } else { Sent::new(answer, (ticket.clone(), is_foreign), admitted, alone).await };
-    if adopts {
-        judge.fence.adopts(&target);
+    let answered = if upgrade {
+        answer.await
+    } else {
+        SendGuard::new(answer, (write_guard.clone(), is_foreign), admitted, detached).await
+    };
+    if changes_owner {
+        check.fence.owner_changes(&target);
     }
-    heed(&answered, &ticket, is_foreign);
-    let answer = answered?.map(|body| holding(body, ticket));
+    heed(&answered, &write_guard, is_foreign);
+    let answer = answered?.map(|body| holding(body, write_guard));
     let Some(around) = may_follow else { return Ok(answer) };
     // What is created is none of the objects that are known to be there: these are those that it follows.
     let above = Above { owners, uids };
-    Ok(unlabelled.look(answer, (target, name.filter(|_| creates), above), judge, around).await)
+    Ok(relabeler.look(answer, (target, name.filter(|_| creates), above), check, around).await)
 }
 
 /// Returns the object in a PUT, of its status too, with this shard's label, which its writer could not see.
@@ -107,30 +110,35 @@ pub(super) async fn write<S: Next>(
 /// Policy and webhook put the label back themselves; where neither acts the object would have no shard. A PUT of an object
 /// that is drained by then takes the drain label off and keeps the object here: the policy puts that back in the same write,
 /// and else the sharder drains it again. Without the shard label it would count as released, before it is.
-async fn with_shard_label(judge: &Judge, head: &mut Parts, body: Body, budget: &Budget) -> Result<Body, Refusal> {
+async fn with_shard_label(
+    check: &OwnershipCheck,
+    head: &mut Parts,
+    body: Body,
+    budget: &Budget,
+) -> Result<Body, Refusal> {
     if Encoding::of_body(&head.headers).is_none() {
         return Ok(body);
     }
     let object = whole(budget, body).await?;
-    let (key, shard) = (&judge.labels.shard, judge.era.term.shard.as_str());
+    let (key, shard) = (&check.labels.shard, check.cache_scope.term.shard.as_str());
     let Some(labelled) = with_label(&head.headers, &object, key, shard) else { return Ok(full(object)) };
     // The client library writes the new one.
     head.headers.remove(header::CONTENT_LENGTH);
     Ok(full(labelled))
 }
 
-/// Tells the ticket what the answer says: whether the write is over, and whether the controller was at work on anything.
+/// Tells the guard what the answer says: whether the write is over, and whether the controller was at work on anything.
 ///
 /// Where credentials were refused it was not: another account's, and those that the API server does not know. The controller's own
 /// that may not do something, or has no quota left, is at work.
-pub(super) fn heed(answered: &Result<Response<Body>, Refusal>, ticket: &Ticket, is_foreign: bool) {
+pub(super) fn heed(answered: &Result<Response<Body>, Refusal>, write_guard: &WriteGuard, is_foreign: bool) {
     if may_go_on(answered) {
         return;
     }
     match answered.as_ref().map(Response::status) {
-        Ok(StatusCode::UNAUTHORIZED) => ticket.refused(),
-        Ok(StatusCode::FORBIDDEN) if is_foreign => ticket.refused(),
-        _ => ticket.answered(),
+        Ok(StatusCode::UNAUTHORIZED) => write_guard.refused(),
+        Ok(StatusCode::FORBIDDEN) if is_foreign => write_guard.refused(),
+        _ => write_guard.answered(),
     }
 }
 
@@ -145,10 +153,10 @@ fn may_go_on(answered: &Result<Response<Body>, Refusal>) -> bool {
     }
 }
 
-/// Returns if all that a request concerns is this shard's; the ticket knows what that is then.
+/// Returns if all that a request concerns is this shard's; the guard knows what that is then.
 async fn allowed(
-    judge: &Judge,
-    ticket: &Ticket,
+    check: &OwnershipCheck,
+    write_guard: &WriteGuard,
     head: &Parts,
     owners: &[Owner],
     RequestInfo { verb, resource, query, .. }: &RequestInfo,
@@ -161,25 +169,25 @@ async fn allowed(
         _ => (!is_whole(resource)).then_some("subresource"),
     };
     // What was this shard's own may have been adopted since, and moves with its owner then.
-    let policy = &judge.era.policy;
+    let policy = &check.cache_scope.policy;
     let is_either = policy.is_main(&resource.kind) && policy.is_controlled(&resource.kind);
     let asks = unseen.is_some() || is_either;
     if let Some(what) = unseen {
-        judge.asker.metrics.unseen(what);
+        check.questions.metrics.unseen(what);
     }
     if resource.name.is_some() {
-        uids = judge.written(&target(resource), asks, ticket).await?;
+        uids = check.written(&target(resource), asks, write_guard).await?;
     }
-    let adopts = owners.iter().any(|owner| !uids.iter().any(|uid| **uid == *owner.uid));
-    uids.extend(judge.controlled_by(owners, resource.namespace.as_deref(), asks, ticket).await?);
-    if *verb == Verb::DeleteCollection && judge.era.policy.is_controlled(&resource.kind) {
+    let changes_owner = owners.iter().any(|owner| !uids.iter().any(|uid| **uid == *owner.uid));
+    uids.extend(check.controlled_by(owners, resource.namespace.as_deref(), asks, write_guard).await?);
+    if *verb == Verb::DeleteCollection && check.cache_scope.policy.is_controlled(&resource.kind) {
         // Children are labelled for this shard until the sharder moves them, which is after their owner was released.
-        let selecting = selecting(query, &judge.era.term.selector)?;
-        uids.extend(judge.deleted(&target(resource), selecting, asks, ticket).await?);
+        let selecting = selecting(query, &check.cache_scope.term.selector)?;
+        uids.extend(check.deleted(&target(resource), selecting, asks, write_guard).await?);
     }
     // Closed at this moment: then the questions above came too early.
-    ticket.also_about(&uids).map_err(|object| moved(&Target::of(&object), Why::LetGo))?;
-    Ok(Allowed { adopts, uids })
+    write_guard.check_and_add(&uids).map_err(|object| deny(&Target::of(&object), DenyReason::Released))?;
+    Ok(Allowed { changes_owner, uids })
 }
 
 /// Of a deletion of many what it selects, within the shard's own.
@@ -195,14 +203,14 @@ fn selecting(asked: &Query, ours: &str) -> Result<Query, Refusal> {
 
 /// The request as it came, and what its body says where it may name owners.
 async fn read(
-    judge: &Judge,
+    check: &OwnershipCheck,
     request: Request<Body>,
     RequestInfo { verb, resource, .. }: &RequestInfo,
     budget: &Budget,
 ) -> Result<(Request<Body>, Written), Refusal> {
     let names_owners = is_whole(resource)
         && matches!(verb, Verb::Create | Verb::Update | Verb::Patch)
-        && judge.era.policy.is_controlled(&resource.kind);
+        && check.cache_scope.policy.is_controlled(&resource.kind);
     if !names_owners {
         return Ok((request, Written::default()));
     }

@@ -8,29 +8,29 @@ use std::{
 use bytes::Bytes;
 use http_body::Frame;
 
-use super::watched::{GoesOn, HalfAnEvent, Held, Watched};
+use super::stream::{GoesOn, HalfAnEvent, Held, WatchStream};
 use crate::body::{Body, BodyError, BoxError, Polled};
 
 /// The body of a watch that the client reads.
-pub(super) struct TappedBody {
+pub(super) struct WatchBody {
     /// Gone where nothing of it is the client's any more.
     body: Option<Body>,
-    watched: Watched,
+    stream: WatchStream,
     ended: bool,
 }
 
-impl http_body::Body for TappedBody {
+impl http_body::Body for WatchBody {
     type Data = Bytes;
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
         loop {
             // Asking for more means that the connection took what it was given.
-            self.watched.delivered();
+            self.stream.delivered();
             if self.ended {
                 return Poll::Ready(None);
             }
-            match self.watched.poll_arrived(context) {
+            match self.stream.poll_arrived(context) {
                 Poll::Ready(Held::Nothing) => {}
                 // Of this piece nothing is the client's.
                 Poll::Ready(Held::Piece(piece)) if piece.is_empty() => continue,
@@ -38,7 +38,7 @@ impl http_body::Body for TappedBody {
                 // It is asked for again, from what its client has.
                 Poll::Ready(Held::Dropped) => {
                     self.body = None;
-                    if !self.watched.goes_on() {
+                    if !self.stream.goes_on() {
                         return Poll::Ready(self.end());
                     }
                 }
@@ -48,31 +48,31 @@ impl http_body::Body for TappedBody {
                     return Poll::Pending;
                 }
             }
-            let first = self.watched.poll_first(context);
+            let first = self.stream.poll_first(context);
             if let Poll::Ready(Some(first)) = first {
                 return Poll::Ready(Some(Ok(Frame::data(first))));
             }
-            if let Poll::Ready(told) = self.watched.poll_end(context) {
+            if let Poll::Ready(told) = self.stream.poll_end(context) {
                 self.ended = true;
                 return Poll::Ready(match told {
                     Some(event) => Some(Ok(Frame::data(event))),
-                    None if self.watched.at_border() => None,
+                    None if self.stream.at_frame_boundary() => None,
                     None => self.half(),
                 });
             }
             if first.is_pending() {
                 return Poll::Pending;
             }
-            match task::ready!(self.watched.poll_again(context)) {
+            match task::ready!(self.stream.poll_again(context)) {
                 GoesOn::Told(event) => return Poll::Ready(Some(Ok(Frame::data(event)))),
                 GoesOn::With(body) => self.body = Some(body),
                 GoesOn::Not => return Poll::Ready(self.end()),
                 GoesOn::AsItWas => {}
             }
-            if self.watched.is_silent() {
+            if self.stream.is_silent() {
                 self.body = None;
             }
-            let frame = match self.watched.arrivals.as_mut().and_then(|arrivals| arrivals.end.take()) {
+            let frame = match self.stream.arrivals.as_mut().and_then(|arrivals| arrivals.end.take()) {
                 Some(error) => error.map(Err),
                 None => {
                     let Some(body) = &mut self.body else { return Poll::Pending };
@@ -88,19 +88,19 @@ impl http_body::Body for TappedBody {
     }
 }
 
-impl TappedBody {
-    pub(super) fn new(body: Body, watched: Watched) -> Self {
-        Self { body: Some(body), watched, ended: false }
+impl WatchBody {
+    pub(super) fn new(body: Body, stream: WatchStream) -> Self {
+        Self { body: Some(body), stream, ended: false }
     }
 
     /// Takes what comes while something waits, as long as there is room.
     fn read_on(&mut self, context: &mut Context<'_>) {
-        while let Some(arrivals) = self.watched.arrivals.as_mut().filter(|arrivals| arrivals.may_read_on()) {
+        while let Some(arrivals) = self.stream.arrivals.as_mut().filter(|arrivals| arrivals.may_read_on()) {
             let Some(body) = &mut self.body else { return };
             let Poll::Ready(frame) = http_body::Body::poll_frame(Pin::new(body), context) else { return };
             match frame.transpose() {
                 // It waits as well.
-                Ok(Some(frame)) => drop(frame.map_data(|piece| self.watched.take(piece))),
+                Ok(Some(frame)) => drop(frame.map_data(|piece| self.stream.take(piece))),
                 Ok(None) => arrivals.end = Some(None),
                 Err(error) => arrivals.end = Some(Some(error)),
             }
@@ -110,11 +110,11 @@ impl TappedBody {
     /// What the client gets for what came.
     fn pass(&mut self, frame: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Bytes>, BodyError>> {
         match frame {
-            Some(Ok(frame)) => Some(Ok(frame.map_data(|piece| self.watched.take(piece)))),
-            _ if self.watched.goes_on() => Some(Ok(Frame::data(Bytes::new()))),
+            Some(Ok(frame)) => Some(Ok(frame.map_data(|piece| self.stream.take(piece)))),
+            _ if self.stream.goes_on() => Some(Ok(Frame::data(Bytes::new()))),
             Some(Err(error)) => {
-                self.watched.gone();
-                if !self.watched.at_border() {
+                self.stream.gone();
+                if !self.stream.at_frame_boundary() {
                     self.ended = true;
                     return Some(Err(error));
                 }
@@ -122,8 +122,8 @@ impl TappedBody {
                 self.end()
             }
             None => {
-                self.watched.ended();
-                if self.watched.is_cut_short() {
+                self.stream.ended();
+                if self.stream.is_cut_short() {
                     return self.half();
                 }
                 self.end()
@@ -134,7 +134,7 @@ impl TappedBody {
     /// Nothing comes any more, but for what the client has to be told.
     fn end(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
         self.ended = true;
-        self.watched.last_word().map(|event| Ok(Frame::data(event)))
+        self.stream.last_word().map(|event| Ok(Frame::data(event)))
     }
 
     /// Its client has half an event, of which the rest does not come.
@@ -162,7 +162,7 @@ mod tests {
     /// Each watch has one of these, beside its stream and its view, for as long as it is open.
     #[test]
     fn a_watch_is_small() {
-        assert!(size_of::<TappedBody>() <= 256, "{} bytes", size_of::<TappedBody>());
+        assert!(size_of::<WatchBody>() <= 256, "{} bytes", size_of::<WatchBody>());
     }
 
     /// What comes out of a watch of `pieces`, of the ring or not, and whether it ended in order.
@@ -171,8 +171,8 @@ mod tests {
         let body = boxed(StreamBody::new(stream::iter(frames.collect::<Vec<_>>())));
         let things = GroupResource { group: "x.io".to_owned(), resource: "things".to_owned() };
         let view = of_the_ring.then(|| watch(&Views::new(), things, None));
-        let watched = Watched::new(Frames::json(), view, true, pending().boxed());
-        let mut body = TappedBody::new(body, watched);
+        let stream = WatchStream::new(Frames::json(), view, true, pending().boxed());
+        let mut body = WatchBody::new(body, stream);
         let mut out = BytesMut::new();
         loop {
             match body.frame().now_or_never() {

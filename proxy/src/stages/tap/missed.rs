@@ -26,7 +26,7 @@ use crate::{
     policy::ANSWER,
     request::{Query, representation::Encoding},
     stages::{OwnRequests, as_client::AsClient, context::AdmittedRequest},
-    views::{Drained, Missed, Scope},
+    views::{DrainingObject, Scope, UnobservedDeletions},
     wire::{self, AnyMetadata},
 };
 
@@ -51,9 +51,13 @@ impl Asks {
     }
 
     /// The events that the client has to be sent first, one after the other; `None` where the API server does not say.
-    pub(super) fn deleted(self, missed: &Missed, whole: Option<Encoding>) -> BoxStream<'static, Option<Deleted>> {
+    pub(super) fn deleted(
+        self,
+        missed: &UnobservedDeletions,
+        whole: Option<Encoding>,
+    ) -> BoxStream<'static, Option<Deleted>> {
         let (asks, from) = (Arc::new(self), missed.from.clone());
-        let ask = move |object: Arc<Drained>| {
+        let ask = move |object: Arc<DrainingObject>| {
             let (asks, from) = (asks.clone(), from.clone());
             async move {
                 let about = asks.about(&object, from.as_ref(), whole);
@@ -68,7 +72,7 @@ impl Asks {
     /// The event about it, with the object in this encoding, unless what has the name is this shard's.
     async fn about(
         &self,
-        object: &Drained,
+        object: &DrainingObject,
         from: Option<&ResourceVersion>,
         encoding: Option<Encoding>,
     ) -> Option<Option<Deleted>> {
@@ -85,7 +89,7 @@ impl Asks {
     }
 
     /// The object as it was when it left, or as it is with its next shard.
-    async fn whole(&self, object: &Drained, encoding: Encoding) -> Option<Bytes> {
+    async fn whole(&self, object: &DrainingObject, encoding: Encoding) -> Option<Bytes> {
         let accept = HeaderValue::from_static(encoding.media_type());
         for at in [Some(&object.version), None] {
             let list = self.list(object, (at, None), Some(&accept)).await;
@@ -104,7 +108,7 @@ impl Asks {
     /// The list of what has its name, in that state, and is selected.
     async fn list(
         &self,
-        object: &Drained,
+        object: &DrainingObject,
         (at, selector): (Option<&ResourceVersion>, Option<&String>),
         accepts: Option<&HeaderValue>,
     ) -> Option<Bytes> {
@@ -122,7 +126,7 @@ impl Asks {
         self.client.budget.collect(answer.into_body(), MAX_ANSWER).await.ok()
     }
 
-    fn event(&self, object: &Drained, from: Option<&ResourceVersion>) -> Deleted {
+    fn event(&self, object: &DrainingObject, from: Option<&ResourceVersion>) -> Deleted {
         let Scope { resource, version, .. } = &*self.client.scope;
         let group = if resource.group.is_empty() { String::new() } else { format!("{}/", resource.group) };
         Deleted {

@@ -12,7 +12,7 @@ use crate::{
     budget::SHARE,
     serve::Caller,
     stages::{
-        Next as _,
+        Handler as _,
         authenticate::{Accounts, Authenticate, Foreign},
         context::IncomingRequest,
     },
@@ -221,7 +221,7 @@ async fn invented_token_reaches_neither_gate_nor_fence_nor_budget() {
         }
     };
     tokio::select! {
-        () = guard.quiet() => assert!(guard.close()),
+        () = guard.wait_idle() => assert!(guard.close()),
         () = again => {}
         () = tokio::time::sleep(Duration::from_secs(30)) => panic!("it holds the drain"),
     }
@@ -253,7 +253,7 @@ async fn another_account_that_may_not_write_renews_no_grace_and_the_controller_d
             }
         };
         let held = tokio::select! {
-            () = guard.quiet() => false,
+            () = guard.wait_idle() => false,
             () = again => true,
         };
         assert_eq!(held, holds_it, "tenant: {tenant}");

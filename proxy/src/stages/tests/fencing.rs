@@ -7,8 +7,8 @@ use tokio::time::{advance, timeout};
 
 use super::*;
 use crate::{
-    fence::Guard,
-    views::{Drained, fixtures},
+    fence::DrainGuard,
+    views::{DrainingObject, fixtures},
     wire,
 };
 
@@ -78,8 +78,8 @@ fn answer(objects: &Objects, seen: &Seen) -> Response<Body> {
 }
 
 /// Whether a drain is held for so long.
-pub(super) async fn holds(guard: &Guard, time: Duration) -> bool {
-    timeout(time, guard.quiet()).await.is_err()
+pub(super) async fn holds(guard: &DrainGuard, time: Duration) -> bool {
+    timeout(time, guard.wait_idle()).await.is_err()
 }
 
 impl Fenced {
@@ -108,7 +108,7 @@ impl Fenced {
     fn over(lab: Lab, objects: Objects) -> Self {
         let families = [(things(), [parts()].into())].into();
         let policy = Policy { resources: [things(), parts()].into(), families, ..Policy::default() };
-        lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(policy)));
+        lab.shared.knowledge.send_replace(RingState::Known(Arc::new(policy)));
         Self { lab, objects }
     }
 
@@ -132,21 +132,22 @@ impl Fenced {
     }
 
     /// The thing `b`, whose drain began within this hold on the Lease.
-    pub(super) fn drained(&self) -> Guard {
+    pub(super) fn drained(&self) -> DrainGuard {
         self.listed();
         self.found_drained()
     }
 
     /// The same; it was drained before, unless the drains of before are known.
-    fn found_drained(&self) -> Guard {
-        let object = Drained { uid: "uid-b".into(), name: "b".into(), ..fixtures::drained(things(), Some("a"), 7) };
+    fn found_drained(&self) -> DrainGuard {
+        let object =
+            DrainingObject { uid: "uid-b".into(), name: "b".into(), ..fixtures::drained(things(), Some("a"), 7) };
         self.lab.shared.fence.drained(Arc::new(object), GRACE, self.term())
     }
 
     /// Lets the thing `b` go, up to the acknowledgement.
     async fn let_go(&self) {
         let guard = self.drained();
-        guard.quiet().await;
+        guard.wait_idle().await;
         assert!(guard.close());
     }
 

@@ -76,10 +76,10 @@ async fn a_client_that_is_gone_before_it_was_told_is_told_by_its_next_watch() {
     let twelve = leaving(things(), Some("ns"), 12);
     lab.shared.views.leaves(&twelve);
     drop(watch(&lab, "&resourceVersion=20").await);
-    assert_eq!(lab.shared.views.behind(&twelve), 1, "it may work on it still");
+    assert_eq!(lab.shared.views.count_blocking(&twelve), 1, "it may work on it still");
     let event = first(watch(&lab, "&resourceVersion=20").await).unwrap();
     assert_eq!((&event["type"], &event["object"]["metadata"]["uid"]), (&json!("DELETED"), &json!("uid-12")));
-    assert_eq!(lab.shared.views.behind(&twelve), 0);
+    assert_eq!(lab.shared.views.count_blocking(&twelve), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -37,11 +37,11 @@ async fn whatever_selects_objects_of_the_ring_is_narrowed() {
 }
 
 /// A ring that things have joined, whose objects have yet to be labelled.
-fn joined() -> Knowledge {
-    let Knowledge::Known(policy) = sharding(&[things()]) else { unreachable!("it is known") };
+fn joined() -> RingState {
+    let RingState::Known(policy) = sharding(&[things()]) else { unreachable!("it is known") };
     let before = Policy::default().after(&Policy::default());
     let policy = Policy { unlabelled: [things()].into(), ..(*policy).clone() };
-    Knowledge::Known(Arc::new(policy.after(&before)))
+    RingState::Known(Arc::new(policy.after(&before)))
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ fn changed(joins: bool, answer: impl Fn(&Seen) -> Response<Body> + Send + Sync +
     let with = Policy { families: [(things(), Vec::new())].into(), resources: with, ..Policy::default() }
         .after(&Policy::default());
     let policy = if joins { with } else { Policy::default().after(&with) };
-    lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(policy)));
+    lab.shared.knowledge.send_replace(RingState::Known(Arc::new(policy)));
     lab
 }
 
@@ -196,7 +196,7 @@ async fn a_question_that_hangs_is_given_up_and_blocks_no_others() {
     });
     let policy =
         Policy { families: [(things(), Vec::new())].into(), resources: [things()].into(), ..Policy::default() };
-    lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(policy.after(&Policy::default()))));
+    lab.shared.knowledge.send_replace(RingState::Known(Arc::new(policy.after(&Policy::default()))));
     let questions = || lab.seen.lock().iter().filter(|seen| is_question(seen)).count();
     for asked in 1..3 {
         let answer = timeout(Duration::from_secs(12), lab.get(WATCH)).await.expect("it waits for ever");

@@ -88,10 +88,10 @@ async fn bytes_pass_both_ways_and_tell_how_far_the_watch_has_come() {
     let event = r#"{"type":"DELETED","object":{"metadata":{"resourceVersion":"12"}}}"#;
     let message = message(event);
     let (twelve, views) = (leaving(things(), None, 12), &lab.shared.views);
-    assert_eq!(views.behind(&twelve), 1);
+    assert_eq!(views.count_blocking(&twelve), 1);
     pass(&mut server, &mut client, &message).await;
     // The view is told a moment after the bytes are there to be read.
-    timeout(DEADLINE, views.past(&twelve)).await.unwrap();
+    timeout(DEADLINE, views.wait_delivered(&twelve)).await.unwrap();
     drop(server);
     assert_eq!(rest(client).await, CLOSED, "the API server is gone, and did not close it");
 }
@@ -119,7 +119,7 @@ async fn bookmarks_that_nobody_asked_for_take_the_watch_further_and_stay_here() 
     let (binary, other) = (message(0x82, &object), message(0x81, br#"{"type":"ADDED","object":{}}"#));
     for (bookmark, at) in [(text, 12), (binary, 13)] {
         server.write_all(&bookmark).await.unwrap();
-        timeout(DEADLINE, lab.shared.views.past(&leaving(things(), None, at))).await.unwrap();
+        timeout(DEADLINE, lab.shared.views.wait_delivered(&leaving(things(), None, at))).await.unwrap();
     }
     pass(&mut server, &mut client, &other).await;
 }
@@ -133,7 +133,7 @@ fn family() -> (Lab, View) {
     let parts = GroupResource { resource: "parts".into(), ..things() };
     let families = [(things(), vec![parts.clone()])].into();
     let policy = Policy { families, resources: [things(), parts.clone()].into(), ..Policy::default() };
-    lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(policy)));
+    lab.shared.knowledge.send_replace(RingState::Known(Arc::new(policy)));
     let children = watch(&lab.shared.views, parts, Some(5));
     children.shown_to(None, CancellationToken::new());
     children.probed_by(CacheProbe::new(|| sleep(KNOWS_AFTER).boxed()));
@@ -154,7 +154,7 @@ async fn an_object_that_was_assigned_waits_for_the_watch_of_its_children() {
     let (began, both) = (Instant::now(), [assigned(), deleted].concat());
     pass(&mut server, &mut client, &both).await;
     assert!(began.elapsed() >= KNOWS_AFTER, "it came after {:?}", began.elapsed());
-    timeout(DEADLINE, lab.shared.views.past(&leaving(things(), None, 12))).await.unwrap();
+    timeout(DEADLINE, lab.shared.views.wait_delivered(&leaving(things(), None, 12))).await.unwrap();
     // What waits as the API server goes is shown before the end.
     server.write_all(&both).await.unwrap();
     drop(server);
@@ -288,7 +288,7 @@ async fn a_client_that_does_not_read_is_no_obstacle_to_a_close() {
     server.write_all(&message).await.unwrap();
     let written = timeout(DEADLINE, server.write_all(&vec![b' '; 4 * ROOM])).await;
     assert!(written.is_err(), "it was read");
-    let [view] = &lab.shared.views.open_behind(&leaving(things(), None, 12))[..] else { panic!("one") };
+    let [view] = &lab.shared.views.open_blocking(&leaving(things(), None, 12))[..] else { panic!("one") };
     assert!(!view.is_idle() && view.close());
     lab.shared.upgraded.close();
     timeout(DEADLINE, lab.shared.upgraded.wait()).await.expect("it is joined still");

@@ -14,7 +14,7 @@ const DELETED: &str = "{\"type\":\"DELETED\",\"object\":{\"metadata\":{\"resourc
 
 /// How many views could still show an object drained at `version`.
 fn behind(lab: &Lab, version: u64) -> usize {
-    lab.shared.views.behind(&leaving(things(), Some("ns"), version))
+    lab.shared.views.count_blocking(&leaving(things(), Some("ns"), version))
 }
 
 #[tokio::test]

@@ -29,7 +29,7 @@ impl Borders {
     }
 
     /// Whether the proxy may insert a frame here.
-    pub(crate) fn at_border(&self) -> bool {
+    pub(crate) fn at_frame_boundary(&self) -> bool {
         matches!(self.0, State::Header(_, 0))
     }
 

@@ -41,17 +41,17 @@ async fn a_watch_by_websocket_has_come_as_far_as_what_the_client_took() {
     // The client's side takes half of the message before the test reads it.
     let ((mut server, from), (to, mut client)) = (duplex(1024), duplex(message.len() / 2));
     server.write_all(&message).await.unwrap();
-    let watched = Watched::new(Frames::websocket(), Some(view), true, FutureExt::boxed(pending()));
+    let watched = WatchStream::new(Frames::websocket(), Some(view), true, FutureExt::boxed(pending()));
     let mut copying = Box::pin(down(from, to, (Some(watched), None), None));
     let (twelve, mut taken) = (leaving(things, None, 12), vec![0; message.len()]);
     assert!(poll_immediate(&mut copying).await.is_none());
-    assert_eq!(views.behind(&twelve), 1);
+    assert_eq!(views.count_blocking(&twelve), 1);
     tokio::select! {
         _ = &mut copying => unreachable!("the server goes on"),
         read = client.read_exact(&mut taken) => assert_eq!(read.unwrap(), message.len()),
     }
     assert!(poll_immediate(&mut copying).await.is_none());
-    assert_eq!((taken, views.behind(&twelve)), (message, 0));
+    assert_eq!((taken, views.count_blocking(&twelve)), (message, 0));
     drop(server);
     copying.await.unwrap();
     assert_eq!(views.numbers().open, 0);
@@ -62,7 +62,7 @@ fn watch() -> (DuplexStream, DuplexStream) {
     let ((client, near), (far, server)) = (duplex(1024), duplex(1024));
     tokio::spawn(async move {
         let heartbeat = Arc::new(Heartbeat::new());
-        let watched = Watched::new(Frames::websocket(), None, true, FutureExt::boxed(pending()));
+        let watched = WatchStream::new(Frames::websocket(), None, true, FutureExt::boxed(pending()));
         let ((from_client, to_client), (from_server, to_server)) = (tokio::io::split(near), tokio::io::split(far));
         let both = tokio::try_join!(
             up(from_client, to_server, &heartbeat),
@@ -185,6 +185,6 @@ proptest! {
         let cut = cut.index(sent.len() + 1);
         let mut borders = Borders::new();
         borders.pass(&sent[..cut]);
-        prop_assert_eq!(borders.at_border(), cut == 0 || ends.contains(&cut));
+        prop_assert_eq!(borders.at_frame_boundary(), cut == 0 || ends.contains(&cut));
     }
 }

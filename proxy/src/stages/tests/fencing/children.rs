@@ -374,8 +374,8 @@ async fn a_create_that_waits_for_a_watch_holds_the_drain_of_the_owner() {
     let mut writing = Box::pin(fenced.write("POST", PARTS, "application/json", body));
     assert!((&mut writing).now_or_never().is_none());
     let guard = fenced.drained();
-    assert!(timeout(2 * GRACE, guard.quiet()).await.is_err(), "who is at work on the owner waits for the answer");
+    assert!(timeout(2 * GRACE, guard.wait_idle()).await.is_err(), "who is at work on the owner waits for the answer");
     assert_eq!(writing.await, StatusCode::PRECONDITION_FAILED);
-    guard.quiet().await;
+    guard.wait_idle().await;
     assert!(guard.close());
 }

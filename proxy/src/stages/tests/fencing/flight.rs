@@ -188,7 +188,7 @@ async fn each_write_begins_the_grace_anew_and_a_refused_one_leaves_nothing() {
     let fenced = Fenced::new();
     fenced.thing(OURS);
     let guard = fenced.drained();
-    let mut quiet = Box::pin(guard.quiet());
+    let mut quiet = Box::pin(guard.wait_idle());
     for _ in 0..5 {
         assert!((&mut quiet).now_or_never().is_none());
         advance(GRACE / 2).await;
@@ -248,7 +248,7 @@ async fn writes_refused_each_second_do_not_hold_a_drain() {
             }
         };
         tokio::select! {
-            () = guard.quiet() => assert!(guard.close()),
+            () = guard.wait_idle() => assert!(guard.close()),
             () = again => panic!("held by what is refused: {method}"),
         }
     }

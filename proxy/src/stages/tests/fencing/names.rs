@@ -240,7 +240,7 @@ async fn a_ring_may_let_its_shards_read_every_object_by_name() {
     fenced.thing(OTHERS);
     let families = [(things(), Vec::new())].into();
     let policy = Policy { resources: [things()].into(), families, read_by_all: [things()].into(), ..Policy::default() };
-    fenced.lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(policy)));
+    fenced.lab.shared.knowledge.send_replace(RingState::Known(Arc::new(policy)));
     for path in ["b", "b/status", "b/scale"] {
         assert_eq!(fenced.status("GET", &format!("{THINGS}/{path}")).await, 200, "{path}");
     }
@@ -315,7 +315,7 @@ async fn what_is_refused_of_what_was_drained_before_holds_no_drain() {
             tokio::time::sleep(GRACE / 2).await;
         }
     };
-    let quiet = timeout(GRACE * 2, guard.quiet());
+    let quiet = timeout(GRACE * 2, guard.wait_idle());
     tokio::select! {
         quiet = quiet => quiet.unwrap(),
         () = tries_again_and_again => {}

@@ -127,10 +127,10 @@ async fn it_is_asked_about_nothing_else() {
     fenced.create(Some(foreign)).await;
     assert_eq!(fenced.patches().await, 0, "the ring does not own it");
     let fenced = creating(NOBODYS, |_| Patched::Labelled);
-    let Knowledge::Known(policy) = fenced.lab.shared.knowledge.borrow().clone() else { panic!("it is known") };
+    let RingState::Known(policy) = fenced.lab.shared.knowledge.borrow().clone() else { panic!("it is known") };
     let others = GroupResource { resource: "others".into(), ..things() };
     let families = [(things(), [].into()), (others, [parts()].into())].into();
-    fenced.lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(Policy { families, ..(*policy).clone() })));
+    fenced.lab.shared.knowledge.send_replace(RingState::Known(Arc::new(Policy { families, ..(*policy).clone() })));
     fenced.create(Some(owner("Thing", "b"))).await;
     assert_eq!((fenced.patches().await, fenced.outcomes()), (0, [0, 0]), "it is of no family");
     let fenced = creating(NOBODYS, |_| Patched::Labelled);
@@ -290,10 +290,10 @@ async fn existing_object_stays_as_it_is_where_the_shard_has_no_claim() {
     }
     // Of no family of the owner's.
     let fenced = made_before(NOBODYS, |_| Patched::Labelled);
-    let Knowledge::Known(policy) = fenced.lab.shared.knowledge.borrow().clone() else { panic!("it is known") };
+    let RingState::Known(policy) = fenced.lab.shared.knowledge.borrow().clone() else { panic!("it is known") };
     let others = GroupResource { resource: "others".into(), ..things() };
     let families = [(things(), [].into()), (others, [parts()].into())].into();
-    fenced.lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(Policy { families, ..(*policy).clone() })));
+    fenced.lab.shared.knowledge.send_replace(RingState::Known(Arc::new(Policy { families, ..(*policy).clone() })));
     fenced.create(Some(owner("Thing", "b"))).await;
     assert!(fenced.offers().await.is_empty());
     // The owner is to leave.

@@ -42,7 +42,7 @@ impl Family {
         let parts = GroupResource { resource: "parts".into(), ..things() };
         let families = [(things(), vec![parts.clone()])].into();
         let policy = Policy { families, resources: [things(), parts].into(), ..Policy::default() };
-        lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(policy)));
+        lab.shared.knowledge.send_replace(RingState::Known(Arc::new(policy)));
         let children = (children, lab.get(CHILDREN).await.into_body());
         let roots = (roots, lab.get(ROOTS).await.into_body());
         let mut family = Self { lab, roots, children, again };

@@ -8,7 +8,7 @@ use super::*;
 fn of_children(respond: impl Fn(&Seen) -> Response<Body> + Send + Sync + 'static) -> Lab {
     let lab = Lab::new(respond);
     let policy = Policy { resources: BTreeSet::from([things()]), ..Policy::default() };
-    lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(policy)));
+    lab.shared.knowledge.send_replace(RingState::Known(Arc::new(policy)));
     lab
 }
 

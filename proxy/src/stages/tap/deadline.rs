@@ -18,39 +18,39 @@ use super::{
     super::{admit::Admitted, context::RequestContext},
     End,
 };
-use crate::frames::Lets;
+use crate::frames::EventSet;
 
 /// How long an API server lets a watch last at least whose client does not say (`--min-request-timeout`, as it is by default).
-const AS_LONG_AS_ANY: Duration = Duration::from_secs(1_800);
+const DEFAULT_WATCH_TIMEOUT: Duration = Duration::from_secs(1_800);
 /// How long the rest of an event may take. Other shards begin more than a fifth of the Lease later.
 const REST: Duration = Duration::from_secs(1);
 
 /// How long a watch lasts, and when its admission ends.
-pub(super) struct Lasts {
+pub(super) struct WatchDeadline {
     /// As long as this, which then ends all.
     pub(super) admitted: Admitted,
     /// And until then: as the client says, or as long as API servers let it.
     pub(super) until: Instant,
     /// What its client is told without that.
-    pub(super) lets: Lets,
+    pub(super) events: EventSet,
     /// Gone once that is over.
     over: Option<BoxFuture<'static, ()>>,
     /// Until then the rest of the event under way may come.
     rest: Option<Pin<Box<Sleep>>>,
 }
 
-impl Lasts {
+impl WatchDeadline {
     /// How long the watch lasts that is asked for.
     pub(super) fn of(RequestContext { info, admitted, .. }: &RequestContext) -> Self {
         let seconds = info.query.first("timeoutSeconds");
         let seconds = seconds.and_then(|seconds| seconds.parse::<u32>().ok()).filter(|seconds| *seconds > 0);
         // A second less: the API server's clock began a moment before the client's watch, or after.
-        let lasts = seconds.map_or(AS_LONG_AS_ANY, |seconds| Duration::from_secs(u64::from(seconds - 1)));
+        let deadline = seconds.map_or(DEFAULT_WATCH_TIMEOUT, |seconds| Duration::from_secs(u64::from(seconds - 1)));
         // That an object's children leave would have the controller begin with the object.
         let is_main = admitted.policy.is_main(&info.resource.kind);
-        let lets = if is_main { Lets::Departures } else { Lets::Nothing };
+        let events = if is_main { EventSet::DeletedOnly } else { EventSet::Nothing };
         let over = Some(admitted.over().map(drop).boxed());
-        Self { admitted: admitted.clone(), until: Instant::now() + lasts, lets, over, rest: None }
+        Self { admitted: admitted.clone(), until: Instant::now() + deadline, events, over, rest: None }
     }
 
     /// Whether that was just over. The clock is asked as well: who wakes hears at once of all that happened, and not in this
@@ -78,8 +78,8 @@ impl Lasts {
     }
 
     /// Whether the rest did not come in time.
-    pub(super) fn lacks_rest(&mut self, at_border: bool, context: &mut Context<'_>) -> bool {
-        self.rest.take_if(|_| at_border);
+    pub(super) fn lacks_rest(&mut self, at_frame_boundary: bool, context: &mut Context<'_>) -> bool {
+        self.rest.take_if(|_| at_frame_boundary);
         self.rest.as_mut().is_some_and(|rest| rest.as_mut().poll(context) == Poll::Ready(()))
     }
 }

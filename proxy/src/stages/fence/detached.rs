@@ -17,7 +17,7 @@ use ringside_runtime::contained::contained;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::write::heed;
-use crate::{body::Body, fence::Ticket, stages::admit::Admitted, status::Refusal};
+use crate::{body::Body, fence::WriteGuard, stages::admit::Admitted, status::Refusal};
 
 /// How many answers are waited for at once. Beyond that drains wait instead: there is no lack of memory, and no client
 /// cancels so many.
@@ -25,7 +25,7 @@ const MAX_AWAITED: usize = 1024;
 
 /// Where they are waited for.
 #[derive(Clone, Debug)]
-pub struct Alone {
+pub struct DetachedWrites {
     /// Those that are, as the connections that outlive their request.
     pub tasks: TaskTracker,
     /// Cuts them.
@@ -33,28 +33,28 @@ pub struct Alone {
 }
 
 /// A write that is being sent.
-pub(super) struct Sent {
+pub(super) struct SendGuard {
     answer: Option<BoxFuture<'static, Result<Response<Body>, Refusal>>>,
     /// Held as long as the request is under way.
-    ticket: Arc<Ticket>,
+    write_guard: Arc<WriteGuard>,
     is_foreign: bool,
     /// Not longer than this: a write that waits to be sent must not be carried out when the shard, or the lead, is another's.
     admitted: Admitted,
-    alone: Alone,
+    detached: DetachedWrites,
 }
 
-impl Sent {
+impl SendGuard {
     pub(super) fn new(
         answer: BoxFuture<'static, Result<Response<Body>, Refusal>>,
-        (ticket, is_foreign): (Arc<Ticket>, bool),
+        (write_guard, is_foreign): (Arc<WriteGuard>, bool),
         admitted: Admitted,
-        alone: Alone,
+        detached: DetachedWrites,
     ) -> Self {
-        Self { answer: Some(answer), ticket, is_foreign, admitted, alone }
+        Self { answer: Some(answer), write_guard, is_foreign, admitted, detached }
     }
 }
 
-impl Future for Sent {
+impl Future for SendGuard {
     type Output = Result<Response<Body>, Refusal>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -65,18 +65,18 @@ impl Future for Sent {
     }
 }
 
-impl Drop for Sent {
+impl Drop for SendGuard {
     fn drop(&mut self) {
         let Some(answer) = self.answer.take() else { return };
-        if self.alone.tasks.len() >= MAX_AWAITED {
+        if self.detached.tasks.len() >= MAX_AWAITED {
             return;
         }
-        let (ticket, is_foreign) = (self.ticket.clone(), self.is_foreign);
-        let (over, abort) = (self.admitted.over(), self.alone.abort.clone());
-        self.alone.tasks.spawn(contained(async move {
+        let (write_guard, is_foreign) = (self.write_guard.clone(), self.is_foreign);
+        let (over, abort) = (self.admitted.over(), self.detached.abort.clone());
+        self.detached.tasks.spawn(contained(async move {
             tokio::select! {
-                () = settle(answer, &ticket, is_foreign) => {}
-                () = ticket.outlived() => {}
+                () = settle(answer, &write_guard, is_foreign) => {}
+                () = write_guard.outlived() => {}
                 _ = over => {}
                 () = abort.cancelled() => {}
             }
@@ -84,10 +84,14 @@ impl Drop for Sent {
     }
 }
 
-/// Returns when the write has ended, which the ticket is told: it is under way until the end of its answer.
-async fn settle(answer: BoxFuture<'static, Result<Response<Body>, Refusal>>, ticket: &Ticket, is_foreign: bool) {
+/// Returns when the write has ended, which the guard is told: it is under way until the end of its answer.
+async fn settle(
+    answer: BoxFuture<'static, Result<Response<Body>, Refusal>>,
+    write_guard: &WriteGuard,
+    is_foreign: bool,
+) {
     let answered = answer.await;
-    heed(&answered, ticket, is_foreign);
+    heed(&answered, write_guard, is_foreign);
     if let Ok(response) = answered {
         let mut body = response.into_body();
         while let Some(Ok(_)) = body.frame().await {}

@@ -4,7 +4,7 @@ use super::object::{Kind, LockName, Object};
 
 /// A request that may be about one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum LockRequest {
     /// Make an object of this kind in this namespace.
     Create(Kind, String),
     /// Read it.
@@ -17,7 +17,7 @@ pub enum Asked {
     Delete(LockName),
 }
 
-impl Asked {
+impl LockRequest {
     /// What it names.
     pub fn name(&self) -> Option<&LockName> {
         match self {

@@ -23,17 +23,17 @@ use super::{
     super::upgrade::heartbeat::Heartbeat,
     End, LIST_AGAIN,
     arrive::{Arrivals, Piece},
-    body::TappedBody,
-    lasts::Lasts,
-    leave::{Again, Leave, Step},
+    body::WatchBody,
+    deadline::WatchDeadline,
+    deletes_only::{Again, DeletesOnly, Step},
     missed::Asks,
 };
 use crate::{
     body::Body,
     budget::{Budget, BudgetPermit, WindowPermit},
-    frames::{self, Deleted, Event, Frames, Kind, Lets, Marker, Sieve},
+    frames::{self, Deleted, Event, EventFilter, EventSet, Frames, Kind, Marker},
     request::representation::{Encoding, Form},
-    views::{Missed, View},
+    views::{UnobservedDeletions, View},
 };
 
 /// What a client is told whose watch may have shown an object that is to be released.
@@ -45,12 +45,12 @@ const LIST_AFTER_THE_GAP: &str =
     "ringside-proxy: this shard was without its Lease, or did not know who leads: list again";
 
 /// A watch, how far it has come, and when to end it.
-pub struct Watched {
+pub struct WatchStream {
     frames: Frames,
     /// None for a resource that is not the ring's.
     view: Option<View>,
     /// For a client that asked for no bookmarks, or that is told no more than what leaves.
-    sieve: Option<Box<Sieve>>,
+    filter: Option<Box<EventFilter>>,
     /// For a client that ends its work by a deletionTimestamp.
     marker: Option<Box<Marker>>,
     /// What the client is told before anything else, and what it knows once it has that.
@@ -60,13 +60,13 @@ pub struct Watched {
     /// Whether the API server has said by an event that it can't go on.
     is_refused: bool,
     /// Whether it went on behind events that are lost: what it says from there on proves nothing of before.
-    is_torn: bool,
+    has_gap: bool,
     /// Gone once the watch has ended.
     end: Option<BoxFuture<'static, End>>,
     /// How long its client wants it to last, and may go on.
-    lasts: Option<Box<Lasts>>,
+    deadline: Option<Box<WatchDeadline>>,
     /// How it goes on without the Lease, if it does.
-    pub(super) leave: Option<Box<Leave>>,
+    pub(super) deletes_only: Option<Box<DeletesOnly>>,
     /// For one whose objects have children.
     pub(super) arrivals: Option<Box<Arrivals>>,
     /// Whether objects came with the last piece whose children are waited for.
@@ -90,7 +90,7 @@ pub(super) struct HalfAnEvent;
 struct Telling {
     events: BoxStream<'static, Option<Deleted>>,
     form: Form,
-    missed: Missed,
+    missed: UnobservedDeletions,
 }
 
 /// What waited for its children.
@@ -115,16 +115,16 @@ pub(super) enum GoesOn {
     Not,
 }
 
-impl Drop for Watched {
+impl Drop for WatchStream {
     fn drop(&mut self) {
         // With all that the controller had open. Else its client is gone, or ended it.
-        if self.lasts.as_ref().is_some_and(|it| it.admitted.is_over()) {
+        if self.deadline.as_ref().is_some_and(|it| it.admitted.is_over()) {
             self.broken_off();
         }
     }
 }
 
-impl Watched {
+impl WatchStream {
     pub(in crate::stages) fn new(
         frames: Frames,
         view: Option<View>,
@@ -135,15 +135,15 @@ impl Watched {
             frames,
             is_of_ring: view.is_some(),
             view,
-            sieve: (!bookmarks).then(|| Sieve::new(Lets::Events).into()),
+            filter: (!bookmarks).then(|| EventFilter::new(EventSet::Events).into()),
             marker: None,
             telling: None,
             pending: None,
             is_refused: false,
-            is_torn: false,
+            has_gap: false,
             end: Some(end),
-            lasts: None,
-            leave: None,
+            deadline: None,
+            deletes_only: None,
             arrivals: None,
             arrives: false,
             permit: Budget::default().permit(),
@@ -165,28 +165,28 @@ impl Watched {
 
     /// What it was admitted by may be over: from then on its client is told what leaves, or nothing, until it can open another.
     fn review(&mut self, context: &mut Context<'_>) {
-        let (at_border, is_opaque) = (self.at_border(), self.frames.is_opaque());
-        let Some(lasts) = self.lasts.as_mut() else { return };
-        if !lasts.poll_over(context) {
+        let (at_frame_boundary, is_opaque) = (self.at_frame_boundary(), self.frames.is_opaque());
+        let Some(deadline) = self.deadline.as_mut() else { return };
+        if !deadline.poll_over(context) {
             return;
         }
-        if !at_border {
-            lasts.wait_for_rest(is_opaque);
+        if !at_frame_boundary {
+            deadline.wait_for_rest(is_opaque);
         }
-        let (lets, regained) = (lasts.lets, lasts.regained());
-        if lets == Lets::Nothing {
+        let (events, regained) = (deadline.events, deadline.regained());
+        if events == EventSet::Nothing {
             // It shows nothing any more.
             self.broken_off();
             (self.view, self.telling, self.pending) = (None, None, None);
         }
-        self.sieve.get_or_insert_with(|| Sieve::from_here(lets, &self.frames).into()).let_only(lets);
+        self.filter.get_or_insert_with(|| EventFilter::from_here(events, &self.frames).into()).let_only(events);
         self.end = self.end.take().map(|end| select(end, regained).map(|either| either.factor_first().0).boxed());
     }
 
     /// Whether the watch ends by itself when its admission is over. In a stream that can't be understood, borders
     /// between events are unknown.
     pub fn ends_in_order(&self) -> bool {
-        self.lasts.is_some() && !self.frames.is_opaque()
+        self.deadline.is_some() && !self.frames.is_opaque()
     }
 
     /// A watch by WebSocket: what its client ends is not broken off.
@@ -197,24 +197,24 @@ impl Watched {
 
     /// Whether nothing that comes is for its client any more. By WebSocket the end is.
     pub(super) fn is_silent(&self) -> bool {
-        let is_silent = |lasts: &Lasts| lasts.is_over() && lasts.lets == Lets::Nothing;
-        self.heartbeat.is_none() && self.lasts.as_deref().is_some_and(is_silent) && self.at_border()
+        let is_silent = |deadline: &WatchDeadline| deadline.is_over() && deadline.events == EventSet::Nothing;
+        self.heartbeat.is_none() && self.deadline.as_deref().is_some_and(is_silent) && self.at_frame_boundary()
     }
 
     /// A watch that was asked for so, and draws on this.
-    pub(super) fn lasting(mut self, lasts: Lasts, budget: &Budget, window: WindowPermit) -> Self {
-        (self.lasts, self.permit, self.window) = (Some(lasts.into()), budget.permit(), Some(window));
+    pub(super) fn lasting(mut self, deadline: WatchDeadline, budget: &Budget, window: WindowPermit) -> Self {
+        (self.deadline, self.permit, self.window) = (Some(deadline.into()), budget.permit(), Some(window));
         self
     }
 
     /// Whether its client is told no more than what leaves, as what it was admitted by is over.
     fn is_parted(&self) -> bool {
-        self.lasts.as_ref().is_some_and(|it| it.is_over())
+        self.deadline.as_ref().is_some_and(|it| it.is_over())
     }
 
     /// Whether it is to last for longer.
     fn is_in_time(&self) -> bool {
-        self.lasts.as_ref().is_none_or(|it| it.until > Instant::now())
+        self.deadline.as_ref().is_none_or(|it| it.until > Instant::now())
     }
 
     /// The API server ended it in order.
@@ -258,7 +258,7 @@ impl Watched {
                 );
                 self.end = Some(ready(End::Unplaced).boxed());
             }
-            None => self.view.iter().for_each(|view| view.told(&telling.missed)),
+            None => self.view.iter().for_each(|view| view.mark_notified(&telling.missed)),
         }
         self.telling = None;
         Poll::Ready(None)
@@ -267,8 +267,8 @@ impl Watched {
     /// Ready when the watch has to end, with what to tell the client before, if it can be told something here.
     pub(super) fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         self.review(context);
-        let at_border = self.at_border();
-        if self.lasts.as_mut().is_some_and(|lasts| lasts.lacks_rest(at_border, context)) {
+        let at_frame_boundary = self.at_frame_boundary();
+        if self.deadline.as_mut().is_some_and(|deadline| deadline.lacks_rest(at_frame_boundary, context)) {
             self.broken_off();
             return Poll::Ready(None);
         }
@@ -288,18 +288,18 @@ impl Watched {
             // What was withheld the next proxy does not know of. Where no object moves the client goes on from where it is.
             End::Regained | End::Closing if self.is_parted() && self.is_of_ring => LIST_AFTER_THE_GAP,
             End::Regained | End::Closing => return Poll::Ready(self.frames.close()),
-            End::NotUnderstood => return Poll::Ready(None),
+            End::MalformedFrame => return Poll::Ready(None),
         };
         Poll::Ready(self.expired(message))
     }
 
     /// The API server is gone, or ended the watch. Returns whether it goes on all the same.
     pub(super) fn goes_on(&mut self) -> bool {
-        let (at_border, from) = (self.at_border(), self.view.as_ref().and_then(View::position));
-        let (in_time, until) = (self.is_in_time(), self.lasts.as_ref().map(|it| it.until));
+        let (at_frame_boundary, from) = (self.at_frame_boundary(), self.view.as_ref().and_then(View::position));
+        let (in_time, until) = (self.is_in_time(), self.deadline.as_ref().map(|it| it.until));
         let how = (std::mem::take(&mut self.is_refused), self.frames.encoding());
-        let may_go_on = self.is_parted() && at_border && in_time;
-        self.leave.as_mut().is_some_and(|leave| may_go_on && leave.goes_on(from, how, until))
+        let may_go_on = self.is_parted() && at_frame_boundary && in_time;
+        self.deletes_only.as_mut().is_some_and(|deletes_only| may_go_on && deletes_only.goes_on(from, how, until))
     }
 
     /// What its client has to be told when nothing more comes, if that can be said here.
@@ -309,7 +309,7 @@ impl Watched {
 
     /// What comes, as the client gets it.
     pub(in crate::stages) fn tap(self, body: Body) -> Body {
-        TappedBody::new(body, self).boxed_unsync()
+        WatchBody::new(body, self).boxed_unsync()
     }
 
     fn expired(&mut self, message: &str) -> Option<Bytes> {
@@ -322,17 +322,17 @@ impl Watched {
 
     /// Ready when it is known how it goes on.
     pub(super) fn poll_again(&mut self, context: &mut Context<'_>) -> Poll<GoesOn> {
-        let Some(leave) = &mut self.leave else { return Poll::Ready(GoesOn::AsItWas) };
-        let Some(step) = task::ready!(leave.poll_again(context)) else { return Poll::Ready(GoesOn::AsItWas) };
+        let Some(deletes_only) = &mut self.deletes_only else { return Poll::Ready(GoesOn::AsItWas) };
+        let Some(step) = task::ready!(deletes_only.poll_again(context)) else { return Poll::Ready(GoesOn::AsItWas) };
         Poll::Ready(match step {
             Step::Left(deleted) => {
-                let form = leave.form;
+                let form = deletes_only.form;
                 GoesOn::Told(self.tell(&deleted, form))
             }
-            Step::Ended(Some(Again { frames, body, is_torn, .. })) if frames.are_like(&self.frames) => {
-                self.is_torn |= is_torn;
+            Step::Ended(Some(Again { frames, body, has_gap, .. })) if frames.are_like(&self.frames) => {
+                self.has_gap |= has_gap;
                 self.frames = frames;
-                self.sieve = self.sieve.as_ref().map(|sieve| sieve.anew().into());
+                self.filter = self.filter.as_ref().map(|filter| filter.anew().into());
                 self.marker = self.marker.take().map(|_| Box::default());
                 GoesOn::With(body)
             }
@@ -341,13 +341,13 @@ impl Watched {
     }
 
     /// Whether what the client has is a number of whole events.
-    pub(super) fn at_border(&self) -> bool {
-        self.frames.at_border() || self.withholds()
+    pub(super) fn at_frame_boundary(&self) -> bool {
+        self.frames.at_frame_boundary() || self.withholds()
     }
 
     /// Whether the client has nothing of the event under way.
     fn withholds(&self) -> bool {
-        self.sieve.as_ref().is_some_and(|it| it.withholds()) || self.marker.as_ref().is_some_and(|it| it.withholds())
+        self.filter.as_ref().is_some_and(|it| it.withholds()) || self.marker.as_ref().is_some_and(|it| it.withholds())
     }
 
     /// Notes that the API server has answered. What the client missed before is the first that it is told. Where that
@@ -372,7 +372,7 @@ impl Watched {
         if self.arrivals.is_none() {
             return self.pass(piece);
         }
-        let begins = self.at_border();
+        let begins = self.at_frame_boundary();
         let bytes = self.pass(piece);
         // Before that its initial events are on their way: its client does not act on them yet.
         let is_placed = || self.view.as_ref().is_some_and(|view| view.position().is_some());
@@ -400,7 +400,7 @@ impl Watched {
                 return Poll::Ready(Held::Half);
             }
             // Where it can't be asked for again it goes on, and says what leaves from here on.
-            if self.leave.is_none() && self.frames.at_border() {
+            if self.deletes_only.is_none() && self.frames.at_frame_boundary() {
                 return Poll::Ready(Held::Nothing);
             }
             // The rest of an event whose beginning is dropped would be no event.
@@ -427,8 +427,8 @@ impl Watched {
                 *pending = Some(version.clone());
             }
         };
-        let piece = match &mut self.sieve {
-            Some(sieve) => sieve.pass(&mut self.frames, piece, found),
+        let piece = match &mut self.filter {
+            Some(filter) => filter.pass(&mut self.frames, piece, found),
             None => {
                 self.frames.feed(&piece, found);
                 piece
@@ -446,7 +446,7 @@ impl Watched {
         if !self.permit.resize(kept) {
             let resource = self.resource().map(display);
             tracing::warn!(resource, "a watch is ended: there is no room to keep its event until it can be read");
-            self.end = Some(ready(End::NotUnderstood).boxed());
+            self.end = Some(ready(End::MalformedFrame).boxed());
         }
         if self.view.is_some() && self.frames.is_opaque() {
             let resource = self.resource().map(display);
@@ -454,7 +454,7 @@ impl Watched {
                 resource,
                 "a watch is ended: what the API server sent is not in the format that it announced"
             );
-            self.end = Some(ready(End::NotUnderstood).boxed());
+            self.end = Some(ready(End::MalformedFrame).boxed());
         }
         piece
     }
@@ -463,7 +463,7 @@ impl Watched {
     pub(super) fn delivered(&mut self) {
         let Some(view) = &self.view else { return };
         // Where the end of the initial events was withheld, what leaves behind it does not place a watch.
-        let is_placed = !self.is_torn && (!self.is_parted() || view.position().is_some());
+        let is_placed = !self.has_gap && (!self.is_parted() || view.position().is_some());
         if let Some(version) = self.pending.take_if(|_| is_placed) {
             view.advance(&version);
         }
@@ -472,6 +472,6 @@ impl Watched {
     /// Whether an end here takes away what the client can't do without. A server on the way that cut a watch of the
     /// ring did so as if it were whole.
     pub(super) fn is_cut_short(&self) -> bool {
-        self.is_of_ring && !self.at_border()
+        self.is_of_ring && !self.at_frame_boundary()
     }
 }

@@ -11,28 +11,28 @@ use super::{Event, Frames, Kind, Step};
 
 /// What is held back between two pieces of a watch.
 #[derive(Debug)]
-pub struct Sieve {
-    lets: Lets,
+pub struct EventFilter {
+    events: EventSet,
     held: Vec<u8>,
-    fate: Fate,
+    fate: EventFate,
 }
 
 /// What a client is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lets {
+pub enum EventSet {
     /// All but bookmarks.
     Events,
     /// `DELETED`, and nothing else.
-    Departures,
+    DeletedOnly,
     /// No event.
     Nothing,
 }
 
-impl Lets {
+impl EventSet {
     fn pass(self, kind: Kind) -> bool {
         match self {
             Self::Events => kind != Kind::Bookmark,
-            Self::Departures => kind == Kind::Deleted,
+            Self::DeletedOnly => kind == Kind::Deleted,
             Self::Nothing => false,
         }
     }
@@ -40,34 +40,37 @@ impl Lets {
 
 /// What becomes of the event under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Fate {
+enum EventFate {
     /// Its type is not known yet.
     #[default]
-    Open,
-    Passes,
-    Dropped,
+    Pending,
+    Forward,
+    Drop,
 }
 
-impl Sieve {
+impl EventFilter {
     /// For a watch from its beginning.
-    pub fn new(lets: Lets) -> Self {
-        Self { lets, held: Vec::new(), fate: Fate::Open }
+    pub fn new(events: EventSet) -> Self {
+        Self { events, held: Vec::new(), fate: EventFate::Pending }
     }
 
     /// For one that has passed so far without: the client has the beginning of the event under way, and gets the rest.
-    pub fn from_here(lets: Lets, frames: &Frames) -> Self {
-        Self { fate: if frames.at_border() { Fate::Open } else { Fate::Passes }, ..Self::new(lets) }
+    pub fn from_here(events: EventSet, frames: &Frames) -> Self {
+        Self {
+            fate: if frames.at_frame_boundary() { EventFate::Pending } else { EventFate::Forward },
+            ..Self::new(events)
+        }
     }
 
-    /// Returns a sieve with the same settings for another stream, from its beginning.
+    /// Returns a filter with the same settings for another stream, from its beginning.
     #[must_use]
     pub fn anew(&self) -> Self {
-        Self::new(self.lets)
+        Self::new(self.events)
     }
 
     /// The client is to have this from now on; of an event that has begun to pass, the rest as well.
-    pub fn let_only(&mut self, lets: Lets) {
-        self.lets = lets;
+    pub fn let_only(&mut self, events: EventSet) {
+        self.events = events;
     }
 
     /// Of the next piece what the client is to have, with what was held back before it. Reports each event that it
@@ -77,23 +80,23 @@ impl Sieve {
         let (mut kept, mut open): (Vec<Range<usize>>, _) = (Vec::new(), 0..0);
         let (mut at, mut fate) = (0, self.fate);
         // Of the event whose beginning is held: `None` while it is not known.
-        let mut held_passes = (fate != Fate::Open).then_some(true);
+        let mut held_passes = (fate != EventFate::Pending).then_some(true);
         frames.steps(&piece, |taken, step| {
             let part = at..at + taken;
             at = part.end;
             match fate {
-                Fate::Open => open.end = at,
-                Fate::Passes => keep(&mut kept, part),
-                Fate::Dropped => {}
+                EventFate::Pending => open.end = at,
+                EventFate::Forward => keep(&mut kept, part),
+                EventFate::Drop => {}
             }
             let passes = match &step {
                 Step::More => return,
-                Step::Known(kind) => self.lets.pass(*kind),
+                Step::Known(kind) => self.events.pass(*kind),
                 // What is no event is none that is to be taken out.
-                Step::End(event) => event.as_ref().is_none_or(|event| self.lets.pass(event.kind)),
+                Step::End(event) => event.as_ref().is_none_or(|event| self.events.pass(event.kind)),
             };
-            if fate == Fate::Open {
-                fate = if passes { Fate::Passes } else { Fate::Dropped };
+            if fate == EventFate::Pending {
+                fate = if passes { EventFate::Forward } else { EventFate::Drop };
                 held_passes.get_or_insert(passes);
                 if passes {
                     keep(&mut kept, open.clone());
@@ -101,8 +104,8 @@ impl Sieve {
                 open = at..at;
             }
             if let Step::End(event) = step {
-                let is_told = self.lets == Lets::Events || fate == Fate::Passes;
-                (fate, open) = (Fate::Open, at..at);
+                let is_told = self.events == EventSet::Events || fate == EventFate::Forward;
+                (fate, open) = (EventFate::Pending, at..at);
                 event.into_iter().filter(|event| is_told || event.kind == Kind::Other).for_each(&mut found);
             }
         });
@@ -126,7 +129,7 @@ impl Sieve {
 
     /// Whether the client got nothing yet of the event under way.
     pub fn withholds(&self) -> bool {
-        self.fate == Fate::Dropped || !self.held.is_empty()
+        self.fate == EventFate::Drop || !self.held.is_empty()
     }
 }
 

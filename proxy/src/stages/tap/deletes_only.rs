@@ -4,7 +4,7 @@
 //! does. What else comes is withheld, as nothing may be done about it; so its client has to list again once the Lease is held,
 //! and is told so. Who loses the Lease has often lost its connections as well, so the watch goes on from where it was when
 //! these are gone: an end would leave its client with all that it has, as it can open no other. An API server that was
-//! restarted meanwhile can't say what left before: that is found out from lists (`departed`), and it goes on behind these.
+//! restarted meanwhile can't say what left before: that is found out from lists (`snapshot_diff`), and it goes on behind these.
 
 use std::{
     pin::Pin,
@@ -23,7 +23,7 @@ use ringside_ring::ResourceVersion;
 use ringside_runtime::client;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::departed::{Looks, Unknown};
+use super::snapshot_diff::{SnapshotDiff, Unknown};
 use crate::{
     body::{Body, empty},
     budget::Budget,
@@ -55,7 +55,7 @@ pub(super) struct Again {
     /// Where it begins.
     from: ResourceVersion,
     /// Whether something may have passed between that and where the last one ended.
-    pub(super) is_torn: bool,
+    pub(super) has_gap: bool,
 }
 
 /// From where a watch is asked for.
@@ -78,7 +78,7 @@ pub(super) enum Step {
 }
 
 /// A watch that goes on without the Lease, and tells only what leaves the shard.
-pub(in crate::stages) struct Leave {
+pub(in crate::stages) struct DeletesOnly {
     asking: Asking,
     /// When it may be asked for again.
     due: Instant,
@@ -91,7 +91,7 @@ pub(in crate::stages) struct Leave {
     began: Option<ResourceVersion>,
 }
 
-impl Leave {
+impl DeletesOnly {
     /// How the watch goes on. None for one of what objects control: that an object's children leave would have the controller
     /// begin with the object.
     pub(super) fn of(
@@ -178,20 +178,20 @@ struct Asking {
 }
 
 impl Asking {
-    fn looks(&self, encoding: Option<Encoding>) -> Looks {
+    fn diff(&self, encoding: Option<Encoding>) -> SnapshotDiff {
         let headers = self.asked.headers();
         let client = AsClient::with(headers, &self.scope, (self.own.clone(), self.budget.clone()));
-        Looks::of(client, self.selects.clone(), encoding.filter(|_| Form::negotiated(headers) == Form::Object))
+        SnapshotDiff::of(client, self.selects.clone(), encoding.filter(|_| Form::negotiated(headers) == Form::Object))
     }
 
     async fn until_answered(self, from: From, mut tell: Sender<Deleted>) -> Option<Again> {
-        let mut is_torn = false;
+        let mut has_gap = false;
         let From { at: mut from, mut is_old, encoding } = from;
         let mut pause = PAUSE;
         loop {
             if is_old {
-                is_torn = true;
-                match self.looks(encoding).since(&from, &mut tell).await {
+                has_gap = true;
+                match self.diff(encoding).since(&from, &mut tell).await {
                     Ok(until) => from = until,
                     Err(Unknown::NoAnswer) => {
                         sleep(pause).await;
@@ -213,7 +213,7 @@ impl Asking {
             match answer {
                 Ok(answer) if answer.status() == StatusCode::OK => {
                     let (frames, body) = (Frames::of_response(answer.headers()), answer.into_body());
-                    return (!frames.is_opaque()).then(|| Again { frames, body, from, is_torn });
+                    return (!frames.is_opaque()).then(|| Again { frames, body, from, has_gap });
                 }
                 _ => sleep(PAUSE).await,
             }

@@ -8,7 +8,7 @@ use ringside_ring::Moment;
 /// do. Each deadline is a part of the time that a lock lasts without renewal. A replica that elects past the proxies
 /// counts that time from when it saw the last renewal.
 #[derive(Clone, Debug)]
-pub(super) struct Standing {
+pub(super) struct LastRenewal {
     /// The last renewal was not before this.
     pub(super) renewed: Moment,
     /// It was this shard's, so it was not much later either.
@@ -18,7 +18,7 @@ pub(super) struct Standing {
     pub(super) lasts: Duration,
 }
 
-impl Standing {
+impl LastRenewal {
     /// Whether a renewal is due. Of another shard's renewal it is known only between which two looks it was.
     pub(super) fn is_due(&self, now: Moment) -> bool {
         now.since(self.renewed) >= self.lasts * (if self.own { 2 } else { 3 }) / 5

@@ -25,13 +25,13 @@ use super::{
 /// How soon a watch that is continued is nothing to speak of: without the proxy a client would notice as much of it.
 pub(super) const UNNOTICED: Duration = Duration::from_secs(1);
 /// How long after a watch is back its client may have yet to take in what came meanwhile.
-pub(super) const TAKES_IN: Duration = Duration::from_millis(500);
+pub(super) const SETTLE_TIME: Duration = Duration::from_millis(500);
 /// The longest that a request is held. Clients give theirs 10 s and more.
 pub(super) const HOLD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// That a watch was broken off.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Interruption {
+pub(super) struct BrokenWatch {
     since: Instant,
     /// Since when another one goes on in its place: the one that this is noted of.
     back: Option<Instant>,
@@ -44,7 +44,7 @@ struct Missing {
     is_long: bool,
 }
 
-impl Interruption {
+impl BrokenWatch {
     /// Marks the watch as back, as far as is known.
     pub(super) fn is_over(self) -> Self {
         Self { back: Some(Instant::now()), ..self }
@@ -65,7 +65,7 @@ impl Interruption {
         let (is_missing, until) = match back {
             None => (true, given_up),
             Some(_) if is_unplaced => (is_long, given_up),
-            Some(back) => (is_long && now < back + TAKES_IN, back + TAKES_IN),
+            Some(back) => (is_long && now < back + SETTLE_TIME, back + SETTLE_TIME),
         };
         is_missing.then_some(Missing { until, is_long })
     }
@@ -78,17 +78,17 @@ impl Views {
         if registry.unknown.is_none() {
             // It is unknown for how long there was no proxy: long enough to be noticed.
             let since = Instant::now().checked_sub(UNNOTICED).unwrap_or_else(Instant::now);
-            registry.unknown = Some(Interruption { since, back: None });
+            registry.unknown = Some(BrokenWatch { since, back: None });
         }
     }
 
     /// The Lease, held since `began`, is lost. What was waited for in vain as long as it was held is not waited for again.
     pub fn term_over(&self, began: Instant) {
         let (mut registry, now) = (self.0.lock(), Instant::now());
-        let is_given_up = |it: &mut Interruption| now >= it.given_up(began);
+        let is_given_up = |it: &mut BrokenWatch| now >= it.given_up(began);
         registry.unknown.take_if(is_given_up);
         for open in registry.resources.values_mut().flat_map(|of| of.open.values_mut()) {
-            open.interrupted.take_if(is_given_up);
+            open.broken_watches.take_if(is_given_up);
         }
     }
 
@@ -117,7 +117,7 @@ impl Views {
 }
 
 impl OfResource {
-    fn missing(&self, unknown: Option<Interruption>, namespace: Option<&str>, watchable: Instant) -> Option<Missing> {
+    fn missing(&self, unknown: Option<BrokenWatch>, namespace: Option<&str>, watchable: Instant) -> Option<Missing> {
         let now = Instant::now();
         let is_of = |open: &&Open| {
             let its = open.scope.namespace.as_deref();
@@ -135,12 +135,12 @@ impl OfResource {
 
     /// A watch begins in place of one of these, which is forgotten. Of several that were broken off one is back, and it
     /// is unknown which: the others are waited for.
-    pub(super) fn is_back(&mut self, before: &[u64], forgotten: Option<u64>) -> Option<Interruption> {
-        let since = |id: &u64| Some((self.open.get(id)?.interrupted?.since, *id));
+    pub(super) fn reconnected(&mut self, before: &[u64], forgotten: Option<u64>) -> Option<BrokenWatch> {
+        let since = |id: &u64| Some((self.open.get(id)?.broken_watches?.since, *id));
         let (since, id) = before.iter().filter_map(since).min()?;
-        let others = self.open.get_mut(&forgotten?)?.interrupted.take().filter(|_| forgotten != Some(id));
-        self.open.get_mut(&id)?.interrupted = others;
-        Some(Interruption { since, back: Some(Instant::now()) })
+        let others = self.open.get_mut(&forgotten?)?.broken_watches.take().filter(|_| forgotten != Some(id));
+        self.open.get_mut(&id)?.broken_watches = others;
+        Some(BrokenWatch { since, back: Some(Instant::now()) })
     }
 }
 
@@ -149,25 +149,25 @@ impl Open {
     /// long; what is waited for no more is broken off again.
     pub(super) fn interrupt(&mut self, is_broken_off: bool) {
         let now = Instant::now();
-        let is_missed = |it: &Interruption| it.back.is_some_and(|back| !self.has_taken_in(back, now));
-        let is_waited_for = |it: &Interruption| now < it.given_up(it.since);
-        let before = self.interrupted.filter(is_missed).filter(is_waited_for).map(|it| it.since);
+        let is_missed = |it: &BrokenWatch| it.back.is_some_and(|back| !self.has_taken_in(back, now));
+        let is_waited_for = |it: &BrokenWatch| now < it.given_up(it.since);
+        let before = self.broken_watches.filter(is_missed).filter(is_waited_for).map(|it| it.since);
         let since = before.or_else(|| is_broken_off.then_some(now));
-        self.interrupted = since.map(|since| Interruption { since, back: None });
+        self.broken_watches = since.map(|since| BrokenWatch { since, back: None });
     }
 
     /// Its initial events have ended: from now on its client takes them in.
     pub(super) fn is_whole(&mut self) {
-        let back = self.interrupted.as_mut().filter(|_| self.replaces).and_then(|it| it.back.as_mut());
+        let back = self.broken_watches.as_mut().filter(|_| self.replaces).and_then(|it| it.back.as_mut());
         back.into_iter().for_each(|back| *back = Instant::now());
     }
 
     fn missing(&self, now: Instant, watchable: Instant) -> Option<Missing> {
-        self.interrupted?.missing(self.is_unplaced(), now, watchable)
+        self.broken_watches?.missing(self.is_unplaced(), now, watchable)
     }
 
     fn has_taken_in(&self, back: Instant, now: Instant) -> bool {
-        !self.is_unplaced() && now >= back + TAKES_IN
+        !self.is_unplaced() && now >= back + SETTLE_TIME
     }
 
     /// Its initial events, which a bookmark ends, are on their way.
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!((&mut creates).now_or_never(), None);
         let _back = watch(&views, parts(), Some(5));
         assert_eq!((&mut creates).now_or_never(), None, "events are on their way");
-        advance(TAKES_IN).await;
+        advance(SETTLE_TIME).await;
         assert_eq!(creates.now_or_never(), Some(true), "it looked before they came");
         assert_eq!(here(&views).now_or_never(), Some(false));
     }
@@ -285,7 +285,7 @@ mod tests {
         advance(2 * UNNOTICED).await;
         let mut watches = watch(&views, parts(), Some(5));
         for _ in 0..3 {
-            advance(2 * TAKES_IN).await;
+            advance(2 * SETTLE_TIME).await;
             assert_eq!(here(&views).now_or_never(), Some(false));
             drop(watches);
             assert_eq!(here(&views).now_or_never(), Some(false), "its client had asked for no more");
@@ -304,11 +304,11 @@ mod tests {
         let replaces = views.open(scope(parts(), None), Kind::StreamingList).unwrap();
         replaces.begun();
         let mut creates = Box::pin(here(&views));
-        advance(2 * TAKES_IN).await;
+        advance(2 * SETTLE_TIME).await;
         assert_eq!((&mut creates).now_or_never(), None, "it lists");
         replaces.advance(&at(9));
         assert_eq!((&mut creates).now_or_never(), None, "it has just got all of it");
-        advance(TAKES_IN).await;
+        advance(SETTLE_TIME).await;
         assert_eq!(creates.now_or_never(), Some(true));
     }
 
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!((&mut creates).now_or_never(), None);
         let back = watch(&views, parts(), Some(5));
         assert_eq!((&mut creates).now_or_never(), None, "events are on their way");
-        advance(TAKES_IN).await;
+        advance(SETTLE_TIME).await;
         assert_eq!(creates.now_or_never(), Some(true), "it looked before they came");
         assert_eq!(here(&views).now_or_never(), Some(false));
         drop(back);
@@ -384,10 +384,10 @@ mod tests {
         both.into_iter().for_each(break_off);
         advance(2 * UNNOTICED).await;
         let _one = watch(&views, parts(), Some(5));
-        advance(TAKES_IN).await;
+        advance(SETTLE_TIME).await;
         assert_eq!(here(&views).now_or_never(), None);
         let _other = watch(&views, parts(), Some(5));
-        advance(TAKES_IN).await;
+        advance(SETTLE_TIME).await;
         assert_eq!(here(&views).now_or_never(), Some(false));
     }
 }

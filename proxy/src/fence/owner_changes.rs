@@ -16,11 +16,11 @@ const MAX_ADOPTED: usize = 1_024;
 
 /// How long a write that is about to be sent may be carried out: on its way for longer than [`REQUEST_LIFETIME`] if a connection has to
 /// be made first.
-pub(super) const LASTS: Duration = REQUEST_LIFETIME.saturating_add(Duration::from_secs(10));
+pub(super) const WRITE_LIFETIME: Duration = REQUEST_LIFETIME.saturating_add(Duration::from_secs(10));
 
 /// Those objects.
 #[derive(Debug, Default)]
-pub(super) struct Adopted {
+pub(super) struct OwnerChanges {
     until: HashMap<Target, Instant>,
     /// These objects, each once: by its time, or an earlier one if it was adopted again.
     order: VecDeque<(Instant, Target)>,
@@ -28,18 +28,18 @@ pub(super) struct Adopted {
     evicted: u64,
 }
 
-impl Adopted {
+impl OwnerChanges {
     /// A write that names another owner is about to be sent, or was answered.
     pub(super) fn add(&mut self, target: &Target, now: Instant) {
         self.prune(now);
         if let Some(until) = self.until.get_mut(target) {
-            *until = now + LASTS;
+            *until = now + WRITE_LIFETIME;
         } else if self.order.len() >= MAX_ADOPTED {
-            self.all_until = Some(now + LASTS);
+            self.all_until = Some(now + WRITE_LIFETIME);
             self.evicted += 1;
         } else {
-            self.until.insert(target.clone(), now + LASTS);
-            self.order.push_back((now + LASTS, target.clone()));
+            self.until.insert(target.clone(), now + WRITE_LIFETIME);
+            self.order.push_back((now + WRITE_LIFETIME, target.clone()));
         }
     }
 
@@ -81,24 +81,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_adopted_is_known_for_as_long_as_the_write_may_live_and_so_is_everything_where_there_are_too_many()
-    {
-        let mut adopted = Adopted::default();
-        adopted.add(&named("a"), Instant::now());
-        advance(LASTS / 2).await;
-        adopted.add(&named("b"), Instant::now());
-        adopted.add(&named("a"), Instant::now());
-        advance(LASTS / 2).await;
+    async fn adopted_expires_with_write_lifetime_and_overflow_marks_all_unknown() {
+        let mut owner_changes = OwnerChanges::default();
+        owner_changes.add(&named("a"), Instant::now());
+        advance(WRITE_LIFETIME / 2).await;
+        owner_changes.add(&named("b"), Instant::now());
+        owner_changes.add(&named("a"), Instant::now());
+        advance(WRITE_LIFETIME / 2).await;
         let now = Instant::now();
-        assert!(adopted.contains(&named("a"), now), "it was adopted again");
-        assert!(adopted.contains(&named("b"), now) && !adopted.contains(&named("c"), now));
-        advance(LASTS / 2).await;
-        assert!(!adopted.contains(&named("a"), Instant::now()));
+        assert!(owner_changes.contains(&named("a"), now), "it was adopted again");
+        assert!(owner_changes.contains(&named("b"), now) && !owner_changes.contains(&named("c"), now));
+        advance(WRITE_LIFETIME / 2).await;
+        assert!(!owner_changes.contains(&named("a"), Instant::now()));
         for number in 0..=MAX_ADOPTED {
-            adopted.add(&named(&number.to_string()), Instant::now());
+            owner_changes.add(&named(&number.to_string()), Instant::now());
         }
-        assert!(adopted.contains(&named("c"), Instant::now()));
-        advance(LASTS).await;
-        assert!(!adopted.contains(&named("c"), Instant::now()) && adopted.order.is_empty());
+        assert!(owner_changes.contains(&named("c"), Instant::now()));
+        advance(WRITE_LIFETIME).await;
+        assert!(!owner_changes.contains(&named("c"), Instant::now()) && owner_changes.order.is_empty());
     }
 }

@@ -8,40 +8,40 @@
 use std::sync::Arc;
 
 use super::{Uid, bounded::Bounded, writes::Target};
-use crate::{membership::Term, policy::Policy};
+use crate::{membership::LeaseTerm, policy::Policy};
 
 /// How many are known at most. Each takes some 200 bytes; one that is forgotten costs a question at its next write.
 const MAX_KNOWN: usize = 16_384;
 
 /// The time in which knowledge holds: one uninterrupted hold on the Lease, under one set of resources.
 #[derive(Clone, Debug)]
-pub struct Era {
+pub struct CacheScope {
     /// The hold on the Lease.
-    pub term: Term,
+    pub term: LeaseTerm,
     /// The ring's resources.
     pub policy: Arc<Policy>,
 }
 
-impl PartialEq for Era {
+impl PartialEq for CacheScope {
     fn eq(&self, other: &Self) -> bool {
         self.term.is_same(&other.term) && Arc::ptr_eq(&self.policy, &other.policy)
     }
 }
 
-/// Objects that are known to be this shard's, in one era.
+/// Objects that are known to be this shard's, in one [`CacheScope`].
 #[derive(Debug, Default)]
-pub(super) struct Territory {
-    era: Option<Era>,
+pub(super) struct OwnedObjects {
+    cache_scope: Option<CacheScope>,
     /// Each with the object of the ring that controls it.
     known: Bounded<Option<Uid>>,
 }
 
-impl Territory {
+impl OwnedObjects {
     /// An object's labels say that it is this shard's.
-    pub(super) fn learn(&mut self, era: &Era, target: &Target, uid: &Uid, owner: Option<Uid>) {
-        if !self.holds(era) {
+    pub(super) fn record_owned(&mut self, cache_scope: &CacheScope, target: &Target, uid: &Uid, owner: Option<Uid>) {
+        if !self.holds(cache_scope) {
             self.known.clear();
-            self.era = Some(era.clone());
+            self.cache_scope = Some(cache_scope.clone());
         }
         // Another one of the name is gone, and what was known by its uid holds for nothing that it controlled.
         if let Some(before) = self.known.insert(target, uid.clone(), owner).filter(|before| before != uid) {
@@ -61,17 +61,17 @@ impl Territory {
         }
     }
 
-    pub(super) fn by_name(&self, era: &Era, target: &Target) -> Option<&Uid> {
-        self.holds(era).then(|| self.known.by_name(target))?
+    pub(super) fn by_name(&self, cache_scope: &CacheScope, target: &Target) -> Option<&Uid> {
+        self.holds(cache_scope).then(|| self.known.by_name(target))?
     }
 
     /// Returns the owner that controls a known object, if it has one.
-    pub(super) fn owner(&self, era: &Era, uid: &str) -> Option<Option<&Uid>> {
-        self.holds(era).then(|| self.known.get(uid))?.map(Option::as_ref)
+    pub(super) fn owner(&self, cache_scope: &CacheScope, uid: &str) -> Option<Option<&Uid>> {
+        self.holds(cache_scope).then(|| self.known.get(uid))?.map(Option::as_ref)
     }
 
-    fn holds(&self, era: &Era) -> bool {
-        self.era.as_ref() == Some(era)
+    fn holds(&self, cache_scope: &CacheScope) -> bool {
+        self.cache_scope.as_ref() == Some(cache_scope)
     }
 
     pub(super) fn count(&self) -> usize {

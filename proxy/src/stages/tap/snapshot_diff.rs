@@ -51,7 +51,7 @@ pub(super) enum Unknown {
 }
 
 /// How to ask for lists.
-pub(super) struct Looks {
+pub(super) struct SnapshotDiff {
     client: AsClient,
     /// What the watch selects.
     query: Query,
@@ -109,7 +109,7 @@ fn in_protobuf(body: &Bytes) -> Option<List<Item>> {
 
 /// A list of one state, page by page.
 struct Pages<'a> {
-    looks: &'a Looks,
+    diff: &'a SnapshotDiff,
     accepts: Option<&'a HeaderValue>,
     /// How many objects a page has.
     limit: usize,
@@ -135,7 +135,7 @@ impl Pages<'_> {
             }
             let Some(from) = &self.from else { return Ok(None) };
             let query = [from.as_slice(), &[("limit", self.limit.to_string())]].concat();
-            let page = match self.looks.page(&query, self.accepts).await {
+            let page = match self.diff.page(&query, self.accepts).await {
                 Err(Unknown::NoRoom) if self.limit > 1 => {
                     self.limit /= 2;
                     sleep(self.pause).await;
@@ -151,7 +151,7 @@ impl Pages<'_> {
     }
 }
 
-impl Looks {
+impl SnapshotDiff {
     /// As this client, whose watch selects this, and has whole objects in that encoding.
     pub(super) fn of(client: AsClient, query: Query, whole: Option<Encoding>) -> Self {
         Self { client, query, whole: whole.map(|whole| HeaderValue::from_static(whole.media_type())) }
@@ -211,7 +211,7 @@ impl Looks {
     fn pages<'a>(&'a self, at: &ResourceVersion, accepts: Option<&'a HeaderValue>) -> Pages<'a> {
         let from = vec![("resourceVersion", at.to_string()), ("resourceVersionMatch", "Exact".to_owned())];
         let (from, page) = (Some(from), Vec::new().into_iter());
-        Pages { looks: self, accepts, limit: PAGE, pause: PAUSE, from, page, last: String::new() }
+        Pages { diff: self, accepts, limit: PAGE, pause: PAUSE, from, page, last: String::new() }
     }
 
     async fn page(&self, query: &[(&str, String)], accepts: Option<&HeaderValue>) -> Result<List<Item>, Unknown> {

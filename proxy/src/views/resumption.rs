@@ -2,7 +2,7 @@
 //!
 //! A client that listed between two watches goes on from behind what the one before had seen, and of what moved away
 //! there it is sent no `DELETED`: not each client notices what is gone from a list. What is known to have moved by then
-//! it is told first (`Missed`). But a client can be faster than the proxy's own watch, which says what was drained: so
+//! it is told first (`UnobservedDeletions`). But a client can be faster than the proxy's own watch, which says what was drained: so
 //! each watch remembers what it may have skipped, its gap, and is ended for its client to list again when such a drain
 //! shows up after it began. The shard releases nothing before the proxy's own watch has shown it, and nothing that a
 //! watch missed before its client was told. So this sends no request, and is late for no client.
@@ -13,8 +13,8 @@ use ringside_ring::ResourceVersion;
 use tokio::time::Instant;
 
 use super::{
-    Drained, Missed, Scope, TRIES_AGAIN,
-    interrupted::Interruption,
+    DrainingObject, Scope, TRIES_AGAIN, UnobservedDeletions,
+    broken_watches::BrokenWatch,
     registry::{OfResource, Open},
 };
 
@@ -29,12 +29,12 @@ pub(super) const MAX_LISTS: usize = 256;
 
 /// The resourceVersions that a watch skips: those above the first, up to the last one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Gap {
+pub(super) struct SkippedRange {
     above: Option<ResourceVersion>,
     up_to: Option<ResourceVersion>,
 }
 
-impl Gap {
+impl SkippedRange {
     /// Between the end of one watch and the beginning of the next.
     fn between(above: Option<&ResourceVersion>, up_to: Option<&ResourceVersion>) -> Option<Self> {
         let is_empty = above.is_some_and(|above| up_to.is_some_and(|up_to| up_to <= above));
@@ -50,7 +50,7 @@ impl Gap {
 
     /// Whether the object may have been drained there. When that was, is known for sure of what our own watch has seen
     /// drained; else it was at some time before.
-    fn may_have_hidden(&self, object: &Drained) -> bool {
+    fn may_have_hidden(&self, object: &DrainingObject) -> bool {
         let in_time = self.up_to.as_ref().is_none_or(|up_to| object.version <= *up_to) || !object.is_exact;
         in_time && self.above.as_ref().is_none_or(|above| *above < object.version)
     }
@@ -58,26 +58,33 @@ impl Gap {
 
 /// What a watch leaves to the one that goes on in its place.
 #[derive(Clone, Debug, Default)]
-struct Legacy {
+struct PreviousWatch {
     position: Option<ResourceVersion>,
-    gap: Option<Gap>,
-    missed: Vec<Arc<Drained>>,
+    skipped: Option<SkippedRange>,
+    missed: Vec<Arc<DrainingObject>>,
 }
 
-impl Legacy {
-    /// Returns the legacy of several watches, where it is unknown which one is meant: of the one that had come least
+impl PreviousWatch {
+    /// Returns what several watches leave, where it is unknown which one is meant: of the one that had come least
     /// far, with all that any of them missed.
     fn of<'a>(watches: impl IntoIterator<Item = &'a Open>) -> Option<Self> {
-        let one =
-            |open: &Open| Self { position: open.position.clone(), gap: open.gap.clone(), missed: open.missed.clone() };
+        let one = |open: &Open| Self {
+            position: open.position.clone(),
+            skipped: open.skipped.clone(),
+            missed: open.missed.clone(),
+        };
         watches.into_iter().map(one).reduce(|mut all, one| {
             all.missed.extend(one.missed);
-            Self { position: all.position.min(one.position), gap: joined(all.gap, one.gap), missed: all.missed }
+            Self {
+                position: all.position.min(one.position),
+                skipped: joined(all.skipped, one.skipped),
+                missed: all.missed,
+            }
         })
     }
 }
 
-fn joined(one: Option<Gap>, another: Option<Gap>) -> Option<Gap> {
+fn joined(one: Option<SkippedRange>, another: Option<SkippedRange>) -> Option<SkippedRange> {
     match (one, another) {
         (Some(one), Some(another)) => Some(one.join(another)),
         (one, another) => one.or(another),
@@ -108,26 +115,26 @@ impl Open {
     /// Returns the position before.
     pub(super) fn advance(&mut self, version: &ResourceVersion) -> Option<ResourceVersion> {
         // A watch that begins with the state as it is says so how old that was: its initial events end with a bookmark.
-        if let Some(gap) = &mut self.gap {
-            gap.up_to.get_or_insert_with(|| version.clone());
+        if let Some(skipped) = &mut self.skipped {
+            skipped.up_to.get_or_insert_with(|| version.clone());
         }
         self.position.replace(version.clone())
     }
 
-    pub(super) fn has_missed(&self, object: &Drained) -> bool {
+    pub(super) fn has_missed(&self, object: &DrainingObject) -> bool {
         self.missed.iter().any(|it| it.uid == object.uid)
     }
 
     /// The object was drained. If this watch skipped that, its client has to list again: the next watch begins with it.
-    pub(super) fn may_have_missed(&mut self, object: &Arc<Drained>) {
+    pub(super) fn may_have_missed(&mut self, object: &Arc<DrainingObject>) {
         self.missed.retain(|it| it.uid != object.uid);
-        if self.gap.as_ref().is_some_and(|gap| gap.may_have_hidden(object)) && self.miss(object) {
+        if self.skipped.as_ref().is_some_and(|skipped| skipped.may_have_hidden(object)) && self.miss(object) {
             self.state.cut.cancel();
         }
     }
 
     /// Returns whether its client is to be told.
-    fn miss(&mut self, object: &Arc<Drained>) -> bool {
+    fn miss(&mut self, object: &Arc<DrainingObject>) -> bool {
         let is_new = self.scope.covers(object) && self.scope.selects(object) && !self.has_missed(object);
         if is_new {
             self.missed.push(object.clone());
@@ -136,16 +143,17 @@ impl Open {
     }
 
     /// Goes on in place of another.
-    fn succeed(&mut self, before: Legacy, leaving: &VecDeque<Arc<Drained>>) {
+    fn resume_from(&mut self, before: PreviousWatch, leaving: &VecDeque<Arc<DrainingObject>>) {
         if self.replaces {
             return;
         }
-        let skipped = Gap::between(before.position.as_ref(), self.from.as_ref().or(self.position.as_ref()));
-        let is_skipped = |object: &&Arc<Drained>| skipped.as_ref().is_some_and(|gap| gap.may_have_hidden(object));
+        let skipped = SkippedRange::between(before.position.as_ref(), self.from.as_ref().or(self.position.as_ref()));
+        let is_skipped =
+            |object: &&Arc<DrainingObject>| skipped.as_ref().is_some_and(|skipped| skipped.may_have_hidden(object));
         for object in before.missed.iter().chain(leaving.iter().filter(is_skipped)) {
             self.miss(object);
         }
-        self.gap = joined(before.gap, skipped);
+        self.skipped = joined(before.skipped, skipped);
     }
 }
 
@@ -162,7 +170,7 @@ impl OfResource {
     /// A view has begun, in place of a page before it or of a watch that ended. Of several watches that one goes which
     /// had come furthest: then the others hold and miss no less than they do. One that is in place of none may be so of one that
     /// is `unknown`. Returns what this one missed.
-    pub(super) fn take_over(&mut self, id: u64, unknown: Option<Interruption>) -> Option<Missed> {
+    pub(super) fn take_over(&mut self, id: u64, unknown: Option<BrokenWatch>) -> Option<UnobservedDeletions> {
         let ended = self.ended();
         let mut this = self.open.remove(&id)?;
         let is_before = |open: &Open| {
@@ -173,18 +181,18 @@ impl OfResource {
         let before: Vec<_> = before.filter(|(_, open)| is_before(open)).collect();
         let furthest = before.iter().max_by_key(|(_, open)| &open.position).map(|(id, _)| *id);
         let ids: Vec<_> = before.iter().map(|(id, _)| *id).collect();
-        match Legacy::of(before.into_iter().map(|(_, open)| open)) {
-            Some(legacy) if this.is_watch => this.succeed(legacy, &self.leaving),
+        match PreviousWatch::of(before.into_iter().map(|(_, open)| open)) {
+            Some(previous) if this.is_watch => this.resume_from(previous, &self.leaving),
             Some(_) => {}
             None => this.fresh = Some(Instant::now()),
         }
         this.opened = Instant::now();
         if this.is_watch {
             let unknown = unknown.filter(|_| ids.is_empty());
-            this.interrupted = self.is_back(&ids, furthest).or_else(|| unknown.map(Interruption::is_over));
+            this.broken_watches = self.reconnected(&ids, furthest).or_else(|| unknown.map(BrokenWatch::is_over));
             self.watched.notify_waiters();
         }
-        let missed = Missed { objects: this.missed.clone(), from: this.from.clone() };
+        let missed = UnobservedDeletions { objects: this.missed.clone(), from: this.from.clone() };
         self.open.insert(id, this);
         furthest.into_iter().for_each(|id| self.remove(id));
         (!missed.objects.is_empty()).then_some(missed)
@@ -263,7 +271,7 @@ impl OfResource {
         };
         let Some(next) = self.open.values_mut().find(continues).filter(|_| ending.is_watch) else { return false };
         next.fresh = None;
-        next.succeed(Legacy::of([ending]).unwrap_or_default(), &self.leaving);
+        next.resume_from(PreviousWatch::of([ending]).unwrap_or_default(), &self.leaving);
         if !next.missed.is_empty() {
             next.state.cut.cancel();
         }

@@ -26,19 +26,19 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use super::{
-    alone::Alone,
-    ask::{Failed, JSON_PATCH},
-    judge::{Judge, Whose},
+    ask::{JSON_PATCH, QuestionError},
+    detached::DetachedWrites,
+    ownership_check::{LabelOwner, OwnershipCheck},
 };
 use crate::{
     body::Body,
-    fence::{About, Standing, Target, Uid},
+    fence::{About, CachedOwner, Target, Uid},
     metadata::{self, MAX_OBJECT, Metadata, Owner},
     stages::admit::Admitted,
 };
 
 /// How many are cared for at once. Of more the webhook was not asked about all: the sharder notices that, and looks for them.
-const MAX_CARED_FOR: usize = 64;
+const MAX_RELABELED: usize = 64;
 /// How long to wait before each time that it is tried. After all of them an API server that can't ask has been noticed by the
 /// sharder, which tries it every ten seconds.
 const PAUSES: [Duration; 8] = {
@@ -53,16 +53,16 @@ const LAST_TRY_AFTER: Duration = Duration::from_secs(20);
 
 /// Those who are cared for. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Unlabelled(Arc<Cared>);
+pub(super) struct Relabeler(Arc<Relabeling>);
 
 #[derive(Debug)]
-struct Cared {
+struct Relabeling {
     places: Arc<Semaphore>,
 }
 
-impl Default for Unlabelled {
+impl Default for Relabeler {
     fn default() -> Self {
-        Self(Arc::new(Cared { places: Arc::new(Semaphore::new(MAX_CARED_FOR)) }))
+        Self(Arc::new(Relabeling { places: Arc::new(Semaphore::new(MAX_RELABELED)) }))
     }
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Above {
     pub(super) uids: Vec<Uid>,
 }
 
-impl Unlabelled {
+impl Relabeler {
     /// The answer to a write under owners of the ring, as it came; if it says that this created a child without label, that is
     /// cared for from now on. So is one that is there already and has none, where the write was to create it by this name: its
     /// owner's controller does not see it.
@@ -89,8 +89,8 @@ impl Unlabelled {
         &self,
         answer: Response<Body>,
         (mut target, named, above): (Target, Option<String>, Above),
-        judge: Judge,
-        around: (Admitted, Alone),
+        check: OwnershipCheck,
+        around: (Admitted, DetachedWrites),
     ) -> Response<Body> {
         if above.uids.is_empty() {
             return answer;
@@ -98,20 +98,20 @@ impl Unlabelled {
         match (answer.status(), named) {
             (StatusCode::CREATED, _) => {
                 let (head, body) = answer.into_parts();
-                let (whole, body) = judge.asker.budget.peek(body, MAX_OBJECT).await;
+                let (whole, body) = check.questions.budget.peek(body, MAX_OBJECT).await;
                 let created = whole.ok().flatten().and_then(|whole| metadata::of_answer(&head.headers, &whole).ok());
                 if let Some(Metadata { name: Some(name), uid: Some(uid), .. }) =
-                    created.filter(|created| judge.whose(created) == Whose::Nobodys)
+                    created.filter(|created| check.whose(created) == LabelOwner::NoShard)
                 {
                     target.name = Some(name);
-                    self.care(Child { target, uid, above }, judge, around);
+                    self.relabel(Child { target, uid, above }, check, around);
                 }
                 Response::from_parts(head, body)
             }
             (StatusCode::CONFLICT, Some(name)) => {
                 target.name = Some(name);
-                if !matches!(judge.fence.standing(&judge.era, &target), Standing::Ours(_)) {
-                    self.care_if_there(target, above, judge, around);
+                if !matches!(check.fence.cached_owner(&check.cache_scope, &target), CachedOwner::Ours(_)) {
+                    self.care_if_there(target, above, check, around);
                 }
                 answer
             }
@@ -119,52 +119,56 @@ impl Unlabelled {
         }
     }
 
-    fn care(&self, child: Child, judge: Judge, around: (Admitted, Alone)) {
+    fn relabel(&self, child: Child, check: OwnershipCheck, around: (Admitted, DetachedWrites)) {
         let Ok(place) = self.0.places.clone().try_acquire_owned() else {
-            self.0.left(&child.target, &judge, "too many others have none");
+            self.0.left(&child.target, &check, "too many others have none");
             return;
         };
-        let (cared, tasks) = (self.0.clone(), around.1.tasks.clone());
-        begin(async move { cared.until_labelled(child, &judge, &tasks).await }, place, around);
+        let (relabeling, tasks) = (self.0.clone(), around.1.tasks.clone());
+        begin(async move { relabeling.until_labelled(child, &check, &tasks).await }, place, around);
     }
 
     /// One that is the shard's already is known from here on, and not asked about with each write that is to create it.
-    fn care_if_there(&self, target: Target, above: Above, judge: Judge, around: (Admitted, Alone)) {
+    fn care_if_there(&self, target: Target, above: Above, check: OwnershipCheck, around: (Admitted, DetachedWrites)) {
         // The client that creates it will do so again.
         let Ok(place) = self.0.places.clone().try_acquire_owned() else { return };
-        let (cared, tasks) = (self.0.clone(), around.1.tasks.clone());
-        let care = async move {
-            let asked = judge.fence.asking();
-            let Ok(Some(there)) = judge.ask(&target).await else { return };
+        let (relabeling, tasks) = (self.0.clone(), around.1.tasks.clone());
+        let relabel = async move {
+            let asked = check.fence.asking();
+            let Ok(Some(there)) = check.ask(&target).await else { return };
             let Some(uid) = there.uid.clone() else { return };
-            let Ok(owners) = judge.followed(there.owners(), target.namespace.as_deref()).await else { return };
+            let Ok(owners) = check.followed(there.owners(), target.namespace.as_deref()).await else { return };
             let controller = owners.first().map(|owner| Uid::from(owner.uid.as_str()));
-            match (controller, judge.whose(&there)) {
+            match (controller, check.whose(&there)) {
                 // One that is placed by itself gets a shard of its own.
-                (None, Whose::Nobodys) if judge.era.policy.is_main(&target.resource) => {}
-                (None, Whose::Nobodys) => cared.offer(&Child { target, uid, above }, &there, &judge, &tasks).await,
-                (Some(controller), _) if !above.uids.contains(&controller) => {}
-                (controller @ Some(_), Whose::Ours) => {
-                    judge.fence.learn(&judge.era, &target, &uid.into(), controller, asked);
+                (None, LabelOwner::NoShard) if check.cache_scope.policy.is_main(&target.resource) => {}
+                (None, LabelOwner::NoShard) => {
+                    relabeling.offer(&Child { target, uid, above }, &there, &check, &tasks).await;
                 }
-                (Some(_), Whose::Nobodys) => cared.until_labelled(Child { target, uid, above }, &judge, &tasks).await,
+                (Some(controller), _) if !above.uids.contains(&controller) => {}
+                (controller @ Some(_), LabelOwner::Ours) => {
+                    check.fence.record_owned(&check.cache_scope, &target, &uid.into(), controller, asked);
+                }
+                (Some(_), LabelOwner::NoShard) => {
+                    relabeling.until_labelled(Child { target, uid, above }, &check, &tasks).await;
+                }
                 _ => {}
             }
         };
-        begin(care, place, around);
+        begin(relabel, place, around);
     }
 }
 
 /// It has its place until it ends, and ends with the shard's term.
 fn begin(
-    care: impl Future<Output = ()> + Send + 'static,
+    relabel: impl Future<Output = ()> + Send + 'static,
     place: OwnedSemaphorePermit,
-    (admitted, alone): (Admitted, Alone),
+    (admitted, detached): (Admitted, DetachedWrites),
 ) {
-    let (over, abort) = (admitted.over(), alone.abort);
+    let (over, abort) = (admitted.over(), detached.abort);
     tokio::spawn(contained(async move {
         tokio::select! {
-            () = care => {}
+            () = relabel => {}
             _ = over => {}
             () = abort.cancelled() => {}
         }
@@ -172,15 +176,15 @@ fn begin(
     }));
 }
 
-impl Cared {
+impl Relabeling {
     /// Tries until it has a label. A try is waited for when the proxy ends, and none is begun then.
-    async fn until_labelled(&self, child: Child, judge: &Judge, tasks: &TaskTracker) {
+    async fn until_labelled(&self, child: Child, check: &OwnershipCheck, tasks: &TaskTracker) {
         let Child { target, above, .. } = &child;
         // The webhook does not label what belongs to no family of the ring.
-        let mut last = match judge.follows(target, &above.owners).await {
+        let mut last = match check.follows(target, &above.owners).await {
             Ok(true) => None,
             Ok(false) => return,
-            Err(failed) => return self.left(target, judge, failed.why()),
+            Err(failed) => return self.left(target, check, failed.why()),
         };
         let started = Instant::now();
         for pause in PAUSES {
@@ -189,13 +193,13 @@ impl Cared {
                 break;
             }
             // Who works on its owner next finds it when it is to create it.
-            if tasks.is_closed() || judge.fence.is_leaving(&above.uids) {
+            if tasks.is_closed() || check.fence.is_leaving(&above.uids) {
                 return;
             }
-            match tasks.track_future(write(&child, judge, None)).await {
-                Ok(Some(now)) if judge.whose(&now) == Whose::Nobodys => last = None,
+            match tasks.track_future(write(&child, check, None)).await {
+                Ok(Some(now)) if check.whose(&now) == LabelOwner::NoShard => last = None,
                 Ok(Some(_)) => {
-                    judge.asker.metrics.unlabelled("labelled");
+                    check.questions.metrics.unlabelled("labelled");
                     let Target { resource, namespace, name } = target;
                     tracing::debug!(%resource, namespace, name, "a child that came without label has one");
                     return;
@@ -210,44 +214,44 @@ impl Cared {
                 }
             }
         }
-        self.left(target, judge, last.as_ref().map_or("the webhook does not label it", Failed::why));
+        self.left(target, check, last.as_ref().map_or("the webhook does not label it", QuestionError::why));
     }
 
     /// Gives an object without controller this shard's label. Once: who creates it will do so again.
-    async fn offer(&self, child: &Child, there: &Metadata, judge: &Judge, tasks: &TaskTracker) {
+    async fn offer(&self, child: &Child, there: &Metadata, check: &OwnershipCheck, tasks: &TaskTracker) {
         let Child { target, uid, above } = child;
-        if !matches!(judge.follows(target, &above.owners).await, Ok(true))
+        if !matches!(check.follows(target, &above.owners).await, Ok(true))
             || tasks.is_closed()
-            || judge.fence.is_leaving(&above.uids)
-            || judge.fence.has_moved(uid)
+            || check.fence.is_leaving(&above.uids)
+            || check.fence.has_moved(uid)
         {
             return;
         }
         let seen = Seen {
             uid,
             resource_version: there.resource_version.as_deref().unwrap_or_default(),
-            ownership: judge.labels.ownership(there.labels.as_ref()),
+            ownership: check.labels.ownership(there.labels.as_ref()),
             has_labels: there.labels.is_some(),
         };
-        let patch = serde_json::json!(assign(&judge.labels, &seen, &judge.era.term.shard)).to_string();
-        match tasks.track_future(write(child, judge, Some(patch))).await {
-            Ok(Some(now)) if judge.whose(&now) == Whose::Ours => {
-                judge.asker.metrics.unlabelled("adoptable");
+        let patch = serde_json::json!(assign(&check.labels, &seen, &check.cache_scope.term.shard)).to_string();
+        match tasks.track_future(write(child, check, Some(patch))).await {
+            Ok(Some(now)) if check.whose(&now) == LabelOwner::Ours => {
+                check.questions.metrics.unlabelled("adoptable");
                 let Target { resource, namespace, name } = target;
                 tracing::info!(%resource, namespace, name, "labelled an existing object for its owner's controller to adopt");
             }
             Ok(Some(_)) => {
-                self.left(target, judge, "admission takes the shard's label off an object without controller");
+                self.left(target, check, "admission takes the shard's label off an object without controller");
             }
             Ok(None) => {}
-            Err(failed) => self.left(target, judge, failed.why()),
+            Err(failed) => self.left(target, check, failed.why()),
         }
     }
 
     /// Leaves the child to the sharder: no controller sees it. In an outage that is all children: the log names one of
     /// a resource.
-    fn left(&self, Target { resource, namespace, name }: &Target, judge: &Judge, why: &str) {
-        judge.asker.metrics.unlabelled("left");
+    fn left(&self, Target { resource, namespace, name }: &Target, check: &OwnershipCheck, why: &str) {
+        check.questions.metrics.unlabelled("left");
         tracing::warn!(
             %resource, child = name, in_namespace = namespace, why,
             "a child has no label, so its controller does not see it; others may have none too"
@@ -259,15 +263,15 @@ impl Cared {
 /// written to any more.
 async fn write(
     Child { target, uid, above }: &Child,
-    judge: &Judge,
+    check: &OwnershipCheck,
     patch: Option<String>,
-) -> Result<Option<Metadata>, Failed> {
-    let ticket = judge.fence.enter(About { target: Some(target.clone()), uids: HashSet::new() });
-    if ticket.also_about(&above.uids).is_err() {
+) -> Result<Option<Metadata>, QuestionError> {
+    let write_guard = check.fence.enter(About { target: Some(target.clone()), uids: HashSet::new() });
+    if write_guard.check_and_add(&above.uids).is_err() {
         return Ok(None);
     }
     match patch {
-        None => judge.asker.touch((target, uid), &judge.version, &ticket).await,
-        Some(patch) => judge.asker.patch(target, &judge.version, (ADOPTION, JSON_PATCH, patch), &ticket).await,
+        None => check.questions.touch((target, uid), &check.version, &write_guard).await,
+        Some(patch) => check.questions.patch(target, &check.version, (ADOPTION, JSON_PATCH, patch), &write_guard).await,
     }
 }
