@@ -103,8 +103,9 @@ pub(super) fn mains(ring: &Ring, catalog: &Catalog, problems: &mut Vec<String>) 
             mains.insert(resource.id.clone(), Main { resource, controlled, placed_by });
         }
     }
-    // What controls itself in the end has no main resource above it.
-    circular.retain(|name| !mains.values().any(|main| main.controls(name).is_some()));
+    // What controls itself in the end has no main resource above it, whether that is served or not.
+    let families = ring.spec.families();
+    circular.retain(|name| !families.values().any(|family| family.contains(name)));
     problems.extend(unusable);
     problems.extend(circular.iter().map(|name| {
         format!("resource '{name}' controls itself in the end, so its objects have no shard; remove it from controlledResources")

@@ -287,6 +287,10 @@ fn a_chain_is_one_main_resource_however_it_is_said() {
         json!({"resources": [of("", "configmaps", &[("", "secrets")]), of("", "secrets", &[("", "configmaps")])]});
     let snapshot = snapshot_of(&ring(&circle), &[]);
     assert_eq!((snapshot.mains.len(), snapshot.problems.len()), (0, 2), "nobody is at its top");
+    let without_top =
+        json!({"resources": [of("", "configmaps", &[("", "secrets")]), of("x.io", "tops", &[("", "configmaps")])]});
+    let told = snapshot_of(&ring(&without_top), &[]).problems;
+    assert!(told.iter().all(|problem| problem.contains("'tops.x.io'")), "{told:?}");
 }
 
 #[test]
