@@ -35,9 +35,9 @@ fn now(parts: &Parts) -> Doing {
 
 /// Why the Lease is not held; none while it is.
 fn lease_lost(parts: &Parts) -> Option<String> {
-    match parts.tenure.get() {
-        Some(tenure) if tenure.held() => None,
-        Some(tenure) => Some(tenure.reason().unwrap_or_else(|| "it was not acquired yet".to_owned())),
+    match parts.lease_handle.get() {
+        Some(lease_handle) if lease_handle.held() => None,
+        Some(lease_handle) => Some(lease_handle.reason().unwrap_or_else(|| "it was not acquired yet".to_owned())),
         None => Some("the API server has not said yet which pod this is".to_owned()),
     }
 }
@@ -56,7 +56,7 @@ mod tests {
     use axum::{body::Body, http::Request};
     use http_body_util::BodyExt as _;
     use ringside_ring::{cluster_ring::GroupResource, doing::StreamState};
-    use ringside_runtime::{clock::Boottime, lease::Tenure};
+    use ringside_runtime::{clock::Boottime, lease::LeaseHandle};
     use tower::ServiceExt as _;
 
     use super::*;
@@ -68,8 +68,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn streams_releases_and_the_lease_are_told() {
         let parts = Parts::of(&["--ring", "websites", "--controller=always"], Arc::new(Boottime));
-        let (_manual, tenure) = Tenure::manual(parts.clock.clone());
-        parts.tenure.set(tenure).unwrap();
+        let (_manual, lease_handle) = LeaseHandle::manual(parts.clock.clone());
+        parts.lease_handle.set(lease_handle).unwrap();
         let (views, drains) = (&parts.shared.views, &parts.drains);
         let things = || GroupResource { group: String::new(), resource: "things".into() };
         let _watch = watch(views, things(), Some(7));

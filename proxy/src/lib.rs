@@ -147,7 +147,7 @@ pub async fn run_with(
         shared: shared.clone(),
         drains: handover::Drains::new(),
         controller,
-        tenure: Arc::default(),
+        lease_handle: Arc::default(),
         clock,
     };
     let routes = leave.routes(shared.token.clone()).merge(doing::route(parts.clone()));

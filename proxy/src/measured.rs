@@ -7,14 +7,14 @@ use prometheus_client::{
     encoding::{DescriptorEncoder, EncodeMetric},
     metrics::{counter::ConstCounter, gauge::ConstGauge},
 };
-use ringside_runtime::lease::Tenure;
+use ringside_runtime::lease::LeaseHandle;
 
 use crate::{fence, shard::Parts, views};
 
 impl Collector for Parts {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let shared = &self.shared;
-        let valid_until = self.tenure.get().and_then(Tenure::valid_until);
+        let valid_until = self.lease_handle.get().and_then(LeaseHandle::valid_until);
         let left = valid_until.map_or(0.0, |until| until.since(self.clock.now()).as_secs_f64());
         let now = tokio::time::Instant::now();
         let ((drains, oldest_drain), (refused, oldest_refused)) = (self.drains.all(now), self.drains.refused(now));

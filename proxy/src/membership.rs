@@ -13,7 +13,7 @@ use ringside_ring::{
 use ringside_runtime::{
     admin::Check,
     clock::SharedClock,
-    lease::{Facts, Tenure, Terms, keep},
+    lease::{Facts, LeaseHandle, LeaseParams, keep},
     shutdown::Shutdown,
 };
 use tokio::sync::watch;
@@ -59,8 +59,8 @@ impl Shard {
         RingKind::ALL.into_iter().map(move |kind| (kind.names().lease_label.to_owned(), name(kind)))
     }
 
-    fn terms(&self, identity: &Identity, facts: watch::Receiver<Facts>) -> Terms {
-        Terms {
+    fn terms(&self, identity: &Identity, facts: watch::Receiver<Facts>) -> LeaseParams {
+        LeaseParams {
             namespace: self.namespace.clone(),
             name: identity.shard.to_string(),
             holder: identity.shard.to_string(),
@@ -107,64 +107,65 @@ impl Shard {
         identity: &Identity,
         clock: SharedClock,
         release: Shutdown,
-        tell: impl FnOnce(Tenure),
+        tell: impl FnOnce(LeaseHandle),
     ) {
         let (facts, latest) = watch::channel(self.facts());
-        let (tenure, keeper) = keep(client, self.terms(identity, latest), clock, release.clone());
-        tell(tenure.clone());
+        let (lease_handle, keeper) = keep(client, self.terms(identity, latest), clock, release.clone());
+        tell(lease_handle.clone());
         tokio::select! {
             () = keeper => {}
-            () = self.publish_lease_state(&tenure, identity, &release) => {}
-            never = self.tell_generation(tenure.clone()) => match never {},
+            () = self.publish_lease_state(&lease_handle, identity, &release) => {}
+            never = self.tell_generation(lease_handle.clone()) => match never {},
             never = self.say(&facts) => match never {},
         }
         self.gate.close();
     }
 
     /// Tells the newest generation of the ring whenever the Lease says another.
-    async fn tell_generation(&self, mut tenure: Tenure) -> Infallible {
+    async fn tell_generation(&self, mut lease_handle: LeaseHandle) -> Infallible {
         loop {
-            let newest = tenure.annotation(LEASE_RING_GENERATION).and_then(|newest| newest.parse().ok());
+            let newest = lease_handle.annotation(LEASE_RING_GENERATION).and_then(|newest| newest.parse().ok());
             if let Some(newest) = newest {
                 self.newest.send_if_modified(|known| std::mem::replace(known, newest) != newest);
             }
-            tenure.changed().await;
+            lease_handle.changed().await;
         }
     }
 
     /// Waits for the Lease, and says meanwhile why it is not held.
-    async fn until_held(&self, tenure: &Tenure, shard: &ShardName) {
-        let mut news = tenure.clone();
+    async fn until_held(&self, lease_handle: &LeaseHandle, shard: &ShardName) {
+        let mut news = lease_handle.clone();
         loop {
-            let why = tenure.reason().map(|why| format!(": {why}")).unwrap_or_default();
+            let why = lease_handle.reason().map(|why| format!(": {why}")).unwrap_or_default();
             self.check.fail(format!("the Lease of shard '{shard}' is not held{why}"));
             tokio::select! {
-                () = tenure.until_held() => return,
+                () = lease_handle.until_held() => return,
                 () = news.changed() => {}
             }
         }
     }
 
     /// Opens the gate when the Lease is held and closes it when it is lost, over and over.
-    async fn publish_lease_state(&self, tenure: &Tenure, identity: &Identity, release: &Shutdown) {
+    async fn publish_lease_state(&self, lease_handle: &LeaseHandle, identity: &Identity, release: &Shutdown) {
         let shard = &identity.shard;
         let selector: Arc<str> = RingLabels::of(&self.config.ring).owned_by(shard).into();
         loop {
-            self.until_held(tenure, shard).await;
+            self.until_held(lease_handle, shard).await;
             self.check.pass();
             let mut admission = Admission {
                 instance: identity.instance.clone(),
-                tenure: tenure.clone(),
+                lease_handle: lease_handle.clone(),
                 knowledge: self.knowledge.clone(),
             };
             tokio::select! {
                 () = admission.until_admitted(&self.admitted) => {}
-                () = tenure.until_lost() => continue,
+                () = lease_handle.until_lost() => continue,
             }
             let ask = admission.clone();
-            self.gate.open(LeaseTerm::new(shard.clone(), selector.clone(), move || ask.tenure.held() && ask.lasts()));
+            self.gate
+                .open(LeaseTerm::new(shard.clone(), selector.clone(), move || ask.lease_handle.held() && ask.lasts()));
             tokio::select! {
-                () = tenure.until_lost() => {}
+                () = lease_handle.until_lost() => {}
                 () = admission.until_over() => tracing::error!(%shard, "another instance of this name is admitted"),
             }
             self.gate.close();
@@ -172,7 +173,7 @@ impl Shard {
                 // The keeper says when it is written.
                 return std::future::pending().await;
             }
-            tracing::error!(%shard, reason = tenure.reason(), "shard Lease lost, or not admitted; closed all streams except watches of main resources");
+            tracing::error!(%shard, reason = lease_handle.reason(), "shard Lease lost, or not admitted; closed all streams except watches of main resources");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use kube::Client;
-use ringside_runtime::{admin::Check, clock::SharedClock, lease::Tenure, shutdown::Shutdown};
+use ringside_runtime::{admin::Check, clock::SharedClock, lease::LeaseHandle, shutdown::Shutdown};
 use tokio::sync::watch;
 
 use crate::{
@@ -29,7 +29,7 @@ pub(crate) struct Parts {
     pub(crate) drains: Drains,
     pub(crate) controller: Controller,
     /// The hold on the Lease, once there is one.
-    pub(crate) tenure: Arc<OnceLock<Tenure>>,
+    pub(crate) lease_handle: Arc<OnceLock<LeaseHandle>>,
     /// The clock that its validity counts on.
     pub(crate) clock: SharedClock,
 }
@@ -86,7 +86,7 @@ impl Shard {
             knowledge: self.knowledge.clone(),
             newest: parts.shared.newest.clone(),
         };
-        let tell = |tenure| drop(parts.tenure.set(tenure));
+        let tell = |lease_handle| drop(parts.lease_handle.set(lease_handle));
         let release = Shutdown::new();
         let hold = shard.hold(self.lease_client.clone(), &identity, parts.clock.clone(), release.clone(), tell);
         let handover = Handover::new(
@@ -167,7 +167,7 @@ mod tests {
             let of_elections = ("default", Server::default().client());
             let shared = crate::shared(before, (of_elections, &clock), &policy::ring_state(), &config);
             let controller = crate::controller(&config, &shared, false, &health);
-            Self { config, shared, drains: Drains::new(), controller, tenure: Arc::default(), clock }
+            Self { config, shared, drains: Drains::new(), controller, lease_handle: Arc::default(), clock }
         }
     }
 }

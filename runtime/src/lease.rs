@@ -17,13 +17,13 @@ use crate::{
 
 mod claim;
 mod failure;
+mod handle;
+mod holder_watch;
 mod keeper;
-mod others;
-mod tenure;
 #[cfg(test)]
 mod tests;
 
-pub use tenure::Tenure;
+pub use handle::LeaseHandle;
 
 /// How long the end may take after the shutdown: what is under way by then, and the release. After that the Lease runs out
 /// by itself.
@@ -34,7 +34,7 @@ pub type Facts = BTreeMap<String, Option<String>>;
 
 /// Which Lease is kept, and as whom.
 #[derive(Clone, Debug)]
-pub struct Terms {
+pub struct LeaseParams {
     /// The namespace of the Lease.
     pub namespace: String,
     /// The name of the Lease.
@@ -58,7 +58,7 @@ pub struct Terms {
     pub prompt: bool,
 }
 
-impl Terms {
+impl LeaseParams {
     /// How often the Lease is renewed, or tried to be; not before the attempt before has ended.
     pub fn renew_every(&self) -> Duration {
         self.duration / 5
@@ -83,19 +83,19 @@ impl Terms {
 /// Keeps the Lease until the shutdown, then releases it.
 ///
 /// The future does the work and must be run; it ends after the release, or [`ENDS_WITHIN`] after the shutdown. The
-/// [`Tenure`] says at any time whether the Lease is held. Failures to reach the API server are logged and tried again.
+/// [`LeaseHandle`] says at any time whether the Lease is held. Failures to reach the API server are logged and tried again.
 pub fn keep(
     client: Client,
-    terms: Terms,
+    terms: LeaseParams,
     clock: SharedClock,
     shutdown: Shutdown,
-) -> (Tenure, impl Future<Output = ()> + Send + 'static) {
+) -> (LeaseHandle, impl Future<Output = ()> + Send + 'static) {
     let api: Api<Lease> = Api::namespaced(client, &terms.namespace);
-    let (news, latest) = watch::channel(tenure::Standing::default());
+    let (news, latest) = watch::channel(handle::LeaseStatus::default());
     let looks = Arc::new(Notify::new());
-    let tenure = Tenure::new(latest, clock.clone(), looks.clone());
+    let lease_handle = LeaseHandle::new(latest, clock.clone(), looks.clone());
     let keeper = keeper::Keeper::new(api, terms, clock, (news, looks));
-    (tenure, keeper.run(shutdown))
+    (lease_handle, keeper.run(shutdown))
 }
 
 /// Waits for `moment`, or for the shutdown if that is earlier: `true` when it was the shutdown.

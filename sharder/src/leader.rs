@@ -8,7 +8,7 @@ use ringside_runtime::{
     clock::SharedClock,
     explain::explain,
     heartbeat::Heartbeats,
-    lease::{self, Terms},
+    lease::{self, LeaseParams},
     shutdown::Shutdown,
 };
 use tokio::{
@@ -80,18 +80,18 @@ pub(crate) struct Leader {
 pub(crate) async fn campaign(
     leader: Leader,
     election: Client,
-    terms: Terms,
+    terms: LeaseParams,
     clock: SharedClock,
     shutdown: Shutdown,
 ) -> Result<(), Infallible> {
     // The Lease is released after the work was stopped, not at the same time.
     let stopped = Shutdown::new();
     let identity = terms.holder.clone();
-    let (tenure, keeper) = lease::keep(election, terms, clock, stopped.clone());
+    let (lease_handle, keeper) = lease::keep(election, terms, clock, stopped.clone());
     let terms_of_office = async {
         while !shutdown.is_triggered() {
             tokio::select! {
-                () = tenure.until_held() => {}
+                () = lease_handle.until_held() => {}
                 () = shutdown.wait() => break,
             }
             tracing::info!(identity, "became leader");
@@ -101,7 +101,7 @@ pub(crate) async fn campaign(
             let mut rings = JoinSet::new();
             tokio::select! {
                 never = leader.lead(&mut rings) => match never {},
-                () = tenure.until_lost() => tracing::warn!(identity, "lost leadership"),
+                () = lease_handle.until_lost() => tracing::warn!(identity, "lost leadership"),
                 () = shutdown.wait() => {}
             }
             // A task that is being polled at this moment goes on to its next await, and may begin a write before that.

@@ -12,7 +12,7 @@ use ringside_runtime::{
     client::{ApiServer, ConnectError},
     clock::{Boottime, SharedClock},
     heartbeat::Heartbeats,
-    lease::Terms,
+    lease::LeaseParams,
     logging,
     shutdown::Shutdown,
     tasks::{TaskFailed, Tasks},
@@ -204,7 +204,7 @@ impl Setup {
             ready = join(seen, candidate) => ready,
             () = shutdown.wait() => return Ok(()),
         };
-        let terms = Terms {
+        let terms = LeaseParams {
             namespace: config.namespace.clone(),
             name: ELECTION.to_owned(),
             holder,

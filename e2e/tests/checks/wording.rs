@@ -43,7 +43,7 @@ const TERMS: [Term; 12] = [
     Term("census", "object counts", &[]),
     Term("foresight", "prefetch", &[]),
     Term("farewell", "graceful shutdown", &[]),
-    Term("tenure", "Lease epoch", &["Tenure latest"]),
+    Term("tenure", "hold on the Lease", &[]),
     Term("territory", "owned objects", &[]),
     Term("the way of a request", "request path", &[]),
 ];

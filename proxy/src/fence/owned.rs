@@ -1,4 +1,4 @@
-//! Which objects are known to be this shard's: those whose labels were seen to say so, in this tenure of the Lease.
+//! Which objects are known to be this shard's: those whose labels were seen to say so, during this hold on the Lease.
 //!
 //! In the beginning none is: a controller that outlived a restart of the proxy, or a gap in its Lease, may know objects
 //! that moved meanwhile. An object stops being known when its drain begins, for it may be moved without an

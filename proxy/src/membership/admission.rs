@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use ringside_ring::labels::LEASE_ADMITTED;
-use ringside_runtime::{admin::Check, lease::Tenure};
+use ringside_runtime::{admin::Check, lease::LeaseHandle};
 use tokio::{sync::watch, time::sleep};
 
 use crate::policy::RingState;
@@ -21,14 +21,14 @@ const SHUT: &str = "the sharder has not admitted this instance: no sharder runs,
 #[derive(Clone, Debug)]
 pub(super) struct Admission {
     pub(super) instance: String,
-    pub(super) tenure: Tenure,
+    pub(super) lease_handle: LeaseHandle,
     pub(super) knowledge: watch::Receiver<RingState>,
 }
 
 impl Admission {
     /// Returns whether the instance may work; none where the Lease does not say, and the ring is unknown.
     fn verdict(&self) -> Option<bool> {
-        match (self.tenure.annotation(LEASE_ADMITTED), &*self.knowledge.borrow()) {
+        match (self.lease_handle.annotation(LEASE_ADMITTED), &*self.knowledge.borrow()) {
             (Some(admitted), _) => Some(admitted == self.instance),
             (None, RingState::Known(policy)) => Some(!policy.admits_instances),
             (None, RingState::Unknown(_)) => None,
@@ -52,7 +52,7 @@ impl Admission {
             tokio::select! {
                 () = self.changed() => {}
                 () = sleep(pause) => {
-                    self.tenure.look();
+                    self.lease_handle.look();
                     pause = (pause * 2).min(LOOKS[1]);
                 }
             }
@@ -69,7 +69,7 @@ impl Admission {
 
     async fn changed(&mut self) {
         tokio::select! {
-            () = self.tenure.changed() => {}
+            () = self.lease_handle.changed() => {}
             Ok(()) = self.knowledge.changed() => {}
         }
     }

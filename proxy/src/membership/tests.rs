@@ -56,9 +56,9 @@ impl Scene {
 #[tokio::test(start_paused = true)]
 async fn a_validity_that_runs_out_cuts_what_passed_and_readiness() {
     let scene = Scene::new();
-    let (validity, tenure) = Tenure::manual(scene.clock.clone());
+    let (validity, lease_handle) = LeaseHandle::manual(scene.clock.clone());
     let release = Shutdown::new();
-    let minding = scene.shard.publish_lease_state(&tenure, &scene.identity, &release);
+    let minding = scene.shard.publish_lease_state(&lease_handle, &scene.identity, &release);
     let story = async {
         validity.set(scene.until());
         let term = scene.shard.gate.pass(Duration::from_secs(1)).await.unwrap();
@@ -82,9 +82,9 @@ async fn a_validity_that_runs_out_cuts_what_passed_and_readiness() {
 #[tokio::test(start_paused = true)]
 async fn new_instance_works_once_its_lease_admits_it_and_ends_when_another_is_admitted() {
     let scene = Scene::new();
-    let (lease, tenure) = Tenure::manual(scene.clock.clone());
+    let (lease, lease_handle) = LeaseHandle::manual(scene.clock.clone());
     let release = Shutdown::new();
-    let minding = scene.shard.publish_lease_state(&tenure, &scene.identity, &release);
+    let minding = scene.shard.publish_lease_state(&lease_handle, &scene.identity, &release);
     let story = async {
         let passes = || scene.shard.gate.pass(Duration::from_secs(1));
         let admits = Policy { admits_instances: true, ..Policy::default() };
@@ -118,9 +118,9 @@ async fn new_instance_works_once_its_lease_admits_it_and_ends_when_another_is_ad
 #[tokio::test(start_paused = true)]
 async fn instance_works_where_no_instances_are_admitted_until_that_begins() {
     let scene = Scene::new();
-    let (lease, tenure) = Tenure::manual(scene.clock.clone());
+    let (lease, lease_handle) = LeaseHandle::manual(scene.clock.clone());
     let release = Shutdown::new();
-    let minding = scene.shard.publish_lease_state(&tenure, &scene.identity, &release);
+    let minding = scene.shard.publish_lease_state(&lease_handle, &scene.identity, &release);
     let story = async {
         lease.set(scene.until());
         let term = scene.shard.gate.pass(Duration::from_secs(1)).await.unwrap();

@@ -8,7 +8,7 @@ use ringside_ring::{
     lease::{DEFAULT_LEASE_DURATION, duration, holder},
 };
 
-use super::Terms;
+use super::LeaseParams;
 
 /// A Lease as another holder keeps it, and since when it has looked like this.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(super) enum Claim {
 
 /// Judges a Lease that we don't hold, by what we observed and not by the times written in it: those
 /// come from another machine's wall clock (client-go's leader election judges the same way).
-pub(super) fn claim(lease: &Lease, observed: &Observation, terms: &Terms, now: Moment) -> Claim {
+pub(super) fn claim(lease: &Lease, observed: &Observation, terms: &LeaseParams, now: Moment) -> Claim {
     let spec = lease.spec.as_ref();
     let Some(holder) = holder(spec) else { return Claim::Take };
     let annotations = lease.metadata.annotations.as_ref();

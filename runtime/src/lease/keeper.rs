@@ -21,11 +21,11 @@ use tokio::{
 
 use self::release::HALF_OF_THE_END;
 use super::{
-    ENDS_WITHIN, Terms,
+    ENDS_WITHIN, LeaseParams,
     claim::{Claim, Observation, claim, seconds},
     failure::Failure,
-    others::Others,
-    tenure::Standing,
+    handle::LeaseStatus,
+    holder_watch::HolderWatch,
     wait,
 };
 use crate::{clock::SharedClock, shutdown::Shutdown};
@@ -45,9 +45,9 @@ const MAX_UNANSWERED: usize = 256;
 
 pub(super) struct Keeper {
     api: Api<Lease>,
-    terms: Terms,
+    terms: LeaseParams,
     clock: SharedClock,
-    news: watch::Sender<Standing>,
+    news: watch::Sender<LeaseStatus>,
     /// Asks for a look at the Lease before the next renewal.
     looks: Arc<Notify>,
     /// The Lease as the API server last accepted it from us, while no other client wrote its spec.
@@ -82,9 +82,9 @@ impl Attempt {
 impl Keeper {
     pub(super) fn new(
         api: Api<Lease>,
-        terms: Terms,
+        terms: LeaseParams,
         clock: SharedClock,
-        (news, looks): (watch::Sender<Standing>, Arc<Notify>),
+        (news, looks): (watch::Sender<LeaseStatus>, Arc<Notify>),
     ) -> Self {
         let patience = terms.answer_within();
         Self { api, terms, clock, news, looks, mine: None, unanswered: Vec::new(), observed: None, patience }
@@ -98,7 +98,7 @@ impl Keeper {
         tokio::select! {
             () = self.keep(&shutdown, after(HALF_OF_THE_END)) => {}
             () = after(ENDS_WITHIN) => {
-                let Terms { namespace, name, .. } = &self.terms;
+                let LeaseParams { namespace, name, .. } = &self.terms;
                 tracing::warn!(namespace, lease = name, "the Lease could not be released in time: it runs out by itself");
             }
         }
@@ -109,7 +109,7 @@ impl Keeper {
     /// tells the version that the release replaces.
     async fn keep(&mut self, shutdown: &Shutdown, patience: impl Future<Output = ()>) {
         let mut patience = std::pin::pin!(patience);
-        let mut others = Others::new(self.api.clone(), self.terms.name.clone());
+        let mut others = HolderWatch::new(self.api.clone(), self.terms.name.clone());
         loop {
             let start = self.clock.now();
             let next = tokio::select! {
@@ -124,7 +124,7 @@ impl Keeper {
     }
 
     /// Waits until the next attempt is due, or the Lease is seen to be free, or for the shutdown: `true` when it was that.
-    async fn rest(&mut self, next: Moment, others: &mut Others, shutdown: &Shutdown) -> bool {
+    async fn rest(&mut self, next: Moment, others: &mut HolderWatch, shutdown: &Shutdown) -> bool {
         if self.mine.is_some() || !self.terms.prompt {
             others.rest();
             return self.wait_or_say(next, shutdown).await;
@@ -164,7 +164,7 @@ impl Keeper {
     async fn try_once(&mut self, start: Moment) -> Moment {
         let due = start + self.terms.renew_every();
         let outcome = self.attempt().await;
-        let Terms { namespace, name, holder, .. } = &self.terms;
+        let LeaseParams { namespace, name, holder, .. } = &self.terms;
         match outcome {
             Ok(Attempt::Held { since }) => {
                 self.unanswered.clear();
@@ -240,7 +240,7 @@ impl Keeper {
         if let Some(lease) = current.filter(|lease| self.is_own_write(lease)) {
             return self.replace(lease, false).await;
         }
-        let Terms { namespace, name, .. } = &self.terms;
+        let LeaseParams { namespace, name, .. } = &self.terms;
         let reason = format!("Lease {namespace}/{name} was changed or deleted by another client");
         self.lost(&reason);
         self.acquire().await
@@ -266,7 +266,7 @@ impl Keeper {
         let Some(lease) = self.answered(self.api.get_opt(&self.terms.name)).await? else {
             let spec = self.spec(None);
             self.send(&spec);
-            let lease = self.dressed(Lease { spec: Some(spec), ..Lease::default() });
+            let lease = self.with_metadata(Lease { spec: Some(spec), ..Lease::default() });
             let since = self.clock.now();
             return match self.answered(self.api.create(&PostParams::default(), &lease)).await {
                 Ok(created) => {
@@ -306,7 +306,7 @@ impl Keeper {
         self.show(&base);
         let spec = self.spec(base.spec.as_ref().map(|spec| (spec, taking)));
         self.send(&spec);
-        let lease = self.dressed(Lease { spec: Some(spec), ..base });
+        let lease = self.with_metadata(Lease { spec: Some(spec), ..base });
         let since = self.clock.now();
         let written = self.answered(self.api.replace(&self.terms.name, &PostParams::default(), &lease)).await;
         let written = written.inspect_err(|error| self.refused(error))?;
@@ -352,7 +352,7 @@ impl Keeper {
     }
 
     /// The Lease with our name, labels, annotations and facts; those of others stay.
-    fn dressed(&self, mut lease: Lease) -> Lease {
+    fn with_metadata(&self, mut lease: Lease) -> Lease {
         lease.metadata.name = Some(self.terms.name.clone());
         lease.metadata.managed_fields = None;
         set(lease.metadata.labels.get_or_insert_default(), &self.terms.labels);
@@ -365,7 +365,7 @@ impl Keeper {
     /// The Lease is not ours (any more): known at once to everybody who asks.
     fn lost(&mut self, reason: &str) {
         self.mine = None;
-        let before = self.news.send_replace(Standing { reason: Some(reason.to_owned()), ..Standing::default() });
+        let before = self.news.send_replace(LeaseStatus { reason: Some(reason.to_owned()), ..LeaseStatus::default() });
         if before.valid_until.is_some() {
             tracing::error!(namespace = self.terms.namespace, lease = self.terms.name, reason, "lost the Lease");
         }

@@ -239,7 +239,7 @@ async fn shards_that_begin_together_hold_it_together() {
         let taken = shards.iter().map(|hold| hold.take(&name, &wish));
         futures::future::try_join_all(taken).await.unwrap();
         assert!(shards.iter().all(|hold| hold.is_sure(&name)));
-        assert_eq!(server.record(&name)[TRANSITIONS[usize::from(name.kind == Kind::ConfigMap)]], 0, "it is one tenure");
+        assert_eq!(server.record(&name)[TRANSITIONS[usize::from(name.kind == Kind::ConfigMap)]], 0, "it is one hold");
     }
 }
 

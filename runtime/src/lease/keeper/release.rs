@@ -7,7 +7,7 @@ use kube::api::PostParams;
 use tokio::time::sleep;
 
 use super::{
-    super::{ENDS_WITHIN, Terms, failure::Failure, tenure::Standing},
+    super::{ENDS_WITHIN, LeaseParams, failure::Failure, handle::LeaseStatus},
     Keeper, now,
 };
 
@@ -22,7 +22,7 @@ impl Keeper {
     /// No task acts on the Lease from here on. Returns whether one could have.
     pub(super) fn let_go(&self) -> bool {
         let reason = Some("shutting down".to_owned());
-        self.news.send_replace(Standing { reason, ..Standing::default() }).valid_until.is_some()
+        self.news.send_replace(LeaseStatus { reason, ..LeaseStatus::default() }).valid_until.is_some()
     }
 
     /// Releases the Lease: no task acts on it any more, then the write says so. Tried until it is settled.
@@ -32,7 +32,7 @@ impl Keeper {
             return;
         }
         self.patience = self.patience.min(HALF_OF_THE_END);
-        let Terms { namespace, name, .. } = self.terms.clone();
+        let LeaseParams { namespace, name, .. } = self.terms.clone();
         let mut known = self.mine.clone();
         loop {
             match self.release_once(known.take()).await {

@@ -4,8 +4,8 @@ use super::*;
 
 /// One whose Lease lasts so long, and who has it.
 async fn holding(duration: Duration) -> World {
-    let world = World::with(Fake::default(), None, Terms { duration, ..terms() });
-    world.tenure.until_held().await;
+    let world = World::with(Fake::default(), None, LeaseParams { duration, ..terms() });
+    world.lease_handle.until_held().await;
     world
 }
 
@@ -19,7 +19,7 @@ impl World {
         self.shutdown.trigger();
         let begun = self.clock.now();
         (&mut self.task).await.unwrap();
-        assert!(!self.tenure.held());
+        assert!(!self.lease_handle.held());
         self.clock.now().since(begun)
     }
 
@@ -61,7 +61,7 @@ async fn a_release_is_waited_for_while_every_answer_takes_four_seconds() {
             let mut world = holding(Duration::from_secs(15)).await;
             world.fault(slow);
             tokio::time::sleep(Duration::from_millis(2_900 + 500 * when)).await;
-            assert!(world.tenure.held());
+            assert!(world.lease_handle.held());
             let took = world.end().await;
             assert_eq!(world.holder(), "", "after {took:?}");
         }
@@ -130,7 +130,7 @@ async fn a_release_that_gets_no_answer_ends_all_the_same() {
 async fn what_was_taken_without_an_answer_is_released() {
     let mut world = World::with(Fake { mute_writes: true, ..Fake::default() }, None, terms());
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert!(!world.tenure.held());
+    assert!(!world.lease_handle.held());
     assert_eq!(world.holder(), "a");
     world.end().await;
     assert_eq!(world.holder(), "");

@@ -155,8 +155,8 @@ async fn followed(fake: &Shared, watch: bool) -> Result<Response<Body>, tower::B
     Ok(Response::new(Body::from(serde_json::to_vec(&body)?)))
 }
 
-pub(super) fn terms() -> Terms {
-    Terms {
+pub(super) fn terms() -> LeaseParams {
+    LeaseParams {
         namespace: "default".into(),
         name: "a".into(),
         holder: "a".into(),
@@ -186,7 +186,7 @@ pub(super) fn lease_of(holder: &str, uid: &str) -> Lease {
 pub(super) struct World {
     pub(super) fake: Shared,
     pub(super) clock: SharedClock,
-    pub(super) tenure: Tenure,
+    pub(super) lease_handle: LeaseHandle,
     pub(super) shutdown: Shutdown,
     pub(super) task: tokio::task::JoinHandle<()>,
 }
@@ -198,18 +198,18 @@ impl World {
 
     /// One that watches the Lease while another has it.
     pub(super) fn prompt(lease: Lease) -> Self {
-        Self::with(Fake { watched: true, ..Fake::default() }, Some(lease), Terms { prompt: true, ..terms() })
+        Self::with(Fake { watched: true, ..Fake::default() }, Some(lease), LeaseParams { prompt: true, ..terms() })
     }
 
-    pub(super) fn with(fake: Fake, lease: Option<Lease>, terms: Terms) -> Self {
+    pub(super) fn with(fake: Fake, lease: Option<Lease>, terms: LeaseParams) -> Self {
         let fake = Arc::new(Mutex::new(fake));
         if let Some(lease) = lease {
             fake.lock().unwrap().store(lease);
         }
         let clock: SharedClock = Arc::new(TokioClock::start());
         let shutdown = Shutdown::new();
-        let (tenure, keeping) = keep(client(&fake), terms, clock.clone(), shutdown.clone());
-        Self { fake, clock, tenure, shutdown, task: tokio::spawn(keeping) }
+        let (lease_handle, keeping) = keep(client(&fake), terms, clock.clone(), shutdown.clone());
+        Self { fake, clock, lease_handle, shutdown, task: tokio::spawn(keeping) }
     }
 
     pub(super) fn spec(&self) -> LeaseSpec {

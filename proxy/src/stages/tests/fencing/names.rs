@@ -338,7 +338,7 @@ async fn what_the_proxy_before_may_have_let_go_of_is_not_written_to_until_it_has
 }
 
 #[tokio::test]
-async fn an_object_is_asked_about_once_in_a_tenure_and_again_where_the_api_servers_fence_is_blind() {
+async fn an_object_is_asked_about_once_in_a_hold_and_again_where_the_api_servers_fence_is_blind() {
     let fenced = Fenced::new();
     fenced.thing(OURS);
     let uri = format!("{THINGS}/b");

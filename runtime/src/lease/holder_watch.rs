@@ -13,14 +13,14 @@ use kube::{
 type Events = BoxStream<'static, Result<Option<Lease>, watcher::Error>>;
 
 /// A watch on one Lease, there while it is needed.
-pub(super) struct Others {
+pub(super) struct HolderWatch {
     api: Api<Lease>,
     name: String,
     /// None while no caller waits.
     events: Option<Events>,
 }
 
-impl Others {
+impl HolderWatch {
     pub(super) fn new(api: Api<Lease>, name: String) -> Self {
         Self { api, name, events: None }
     }

@@ -9,7 +9,7 @@ use crate::clock::{SharedClock, sleep_until};
 
 /// The keeper's latest news.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct LeaseStatus {
     /// Until when the Lease is surely ours; `None` when it is not.
     pub(super) valid_until: Option<Moment>,
     /// Why it is not, for people.
@@ -20,27 +20,27 @@ pub(super) struct Standing {
 
 /// Whether the Lease is held, at any time: the clock is asked, not only the last news.
 #[derive(Clone)]
-pub struct Tenure {
-    latest: watch::Receiver<Standing>,
+pub struct LeaseHandle {
+    latest: watch::Receiver<LeaseStatus>,
     clock: SharedClock,
     looks: Arc<Notify>,
 }
 
-impl std::fmt::Debug for Tenure {
+impl std::fmt::Debug for LeaseHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tenure").field("latest", &self.latest.borrow()).finish_non_exhaustive()
+        f.debug_struct("LeaseHandle").field("latest", &self.latest.borrow()).finish_non_exhaustive()
     }
 }
 
-impl Tenure {
-    pub(super) fn new(latest: watch::Receiver<Standing>, clock: SharedClock, looks: Arc<Notify>) -> Self {
+impl LeaseHandle {
+    pub(super) fn new(latest: watch::Receiver<LeaseStatus>, clock: SharedClock, looks: Arc<Notify>) -> Self {
         Self { latest, clock, looks }
     }
 
-    /// A tenure whose validity a test or a tool sets by hand.
-    pub fn manual(clock: SharedClock) -> (ManualTenure, Self) {
-        let (news, latest) = watch::channel(Standing::default());
-        (ManualTenure(news), Self::new(latest, clock, Arc::default()))
+    /// A handle whose validity a test or a tool sets by hand.
+    pub fn manual(clock: SharedClock) -> (ManualHandle, Self) {
+        let (news, latest) = watch::channel(LeaseStatus::default());
+        (ManualHandle(news), Self::new(latest, clock, Arc::default()))
     }
 
     /// Returns the value of an annotation of the Lease, as the keeper read it last: with each renewal, and by
@@ -104,11 +104,11 @@ impl Tenure {
     }
 }
 
-/// Sets the validity of a [`Tenure::manual`].
+/// Sets the validity of a [`LeaseHandle::manual`].
 #[derive(Debug)]
-pub struct ManualTenure(watch::Sender<Standing>);
+pub struct ManualHandle(watch::Sender<LeaseStatus>);
 
-impl ManualTenure {
+impl ManualHandle {
     /// Held until `until`, or not held.
     pub fn set(&self, valid_until: Option<Moment>) {
         self.0.send_modify(|standing| (standing.valid_until, standing.reason) = (valid_until, None));
