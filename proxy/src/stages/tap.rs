@@ -242,8 +242,6 @@ pub(super) enum End {
     RingChanged,
     /// It can't be told whether the watch has shown an object that is to be released.
     Unplaced,
-    /// Its client can open another, after a time in which it was told what leaves, or nothing.
-    Regained,
     /// The proxy ends.
     Closing,
     /// It could not be told how far it has come, or there is no room to find out.

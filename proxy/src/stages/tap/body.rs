@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use http_body::Frame;
 
-use super::stream::{GoesOn, HalfAnEvent, Held, WatchStream};
+use super::stream::{HalfAnEvent, Held, Next, Regained, WatchStream};
 use crate::body::{Body, BodyError, BoxError, Polled};
 
 /// The body of a watch that the client reads.
@@ -53,31 +53,27 @@ impl http_body::Body for WatchBody {
                 return Poll::Ready(Some(Ok(Frame::data(first))));
             }
             if let Poll::Ready(told) = self.stream.poll_end(context) {
-                self.ended = true;
-                return Poll::Ready(match told {
-                    Some(event) => Some(Ok(Frame::data(event))),
-                    None if self.stream.at_frame_boundary() => None,
-                    None => self.half(),
-                });
+                return Poll::Ready(self.last(told));
             }
             if first.is_pending() {
                 return Poll::Pending;
             }
-            match task::ready!(self.stream.poll_again(context)) {
-                GoesOn::Told(event) => return Poll::Ready(Some(Ok(Frame::data(event)))),
-                GoesOn::With(body) => self.body = Some(body),
-                GoesOn::Not => return Poll::Ready(self.end()),
-                GoesOn::AsItWas => {}
-            }
-            if self.stream.is_silent() {
-                self.body = None;
-            }
-            let frame = match self.stream.arrivals.as_mut().and_then(|arrivals| arrivals.end.take()) {
-                Some(error) => error.map(Err),
-                None => {
-                    let Some(body) = &mut self.body else { return Poll::Pending };
-                    task::ready!(Pin::new(body).poll_frame(context))
+            let frame = match self.poll_next(context) {
+                Poll::Ready(Next::Frame(frame)) => frame,
+                Poll::Ready(Next::Told(event)) => return Poll::Ready(Some(Ok(Frame::data(event)))),
+                Poll::Ready(Next::With(body)) => {
+                    self.body = Some(body);
+                    continue;
                 }
+                Poll::Ready(Next::Nothing) => return Poll::Ready(self.end()),
+                // What has come was told by now.
+                Poll::Pending => match task::ready!(self.stream.poll_regained(context)) {
+                    Regained::FindsOut => continue,
+                    Regained::Ends => {
+                        let told = self.stream.last_word();
+                        return Poll::Ready(self.last(told));
+                    }
+                },
             };
             match self.pass(frame) {
                 // Of this piece nothing is the client's.
@@ -91,6 +87,21 @@ impl http_body::Body for WatchBody {
 impl WatchBody {
     pub(super) fn new(body: Body, stream: WatchStream) -> Self {
         Self { body: Some(body), stream, ended: false }
+    }
+
+    /// What comes next: of a watch that is asked for again, or of the API server.
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Next> {
+        if let Some(next) = task::ready!(self.stream.poll_again(context)) {
+            return Poll::Ready(next);
+        }
+        if self.stream.is_silent() {
+            self.body = None;
+        }
+        if let Some(end) = self.stream.arrivals.as_mut().and_then(|arrivals| arrivals.end.take()) {
+            return Poll::Ready(Next::Frame(end.map(Err)));
+        }
+        let Some(body) = &mut self.body else { return Poll::Pending };
+        http_body::Body::poll_frame(Pin::new(body), context).map(Next::Frame)
     }
 
     /// Takes what comes while something waits, as long as there is room.
@@ -135,6 +146,16 @@ impl WatchBody {
     fn end(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
         self.ended = true;
         self.stream.last_word().map(|event| Ok(Frame::data(event)))
+    }
+
+    /// It ends here, with what its client is told.
+    fn last(&mut self, told: Option<Bytes>) -> Option<Result<Frame<Bytes>, BodyError>> {
+        self.ended = true;
+        match told {
+            Some(event) => Some(Ok(Frame::data(event))),
+            None if self.stream.at_frame_boundary() => None,
+            None => self.half(),
+        }
     }
 
     /// Its client has half an event, of which the rest does not come.

@@ -14,10 +14,7 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::{
-    super::{admit::Admitted, context::RequestContext},
-    End,
-};
+use super::super::{admit::Admitted, context::RequestContext};
 use crate::frames::EventSet;
 
 /// How long an API server lets a watch last at least whose client does not say (`--min-request-timeout`, as it is by default).
@@ -35,6 +32,8 @@ pub(super) struct WatchDeadline {
     pub(super) events: EventSet,
     /// Gone once that is over.
     over: Option<BoxFuture<'static, ()>>,
+    /// From then on, until its client can open another watch.
+    regained: Option<BoxFuture<'static, ()>>,
     /// Until then the rest of the event under way may come.
     rest: Option<Pin<Box<Sleep>>>,
 }
@@ -50,7 +49,7 @@ impl WatchDeadline {
         let is_main = admitted.policy.is_main(&info.resource.kind);
         let events = if is_main { EventSet::DeletedOnly } else { EventSet::Nothing };
         let over = Some(admitted.over().map(drop).boxed());
-        Self { admitted: admitted.clone(), until: Instant::now() + deadline, events, over, rest: None }
+        Self { admitted: admitted.clone(), until: Instant::now() + deadline, events, over, regained: None, rest: None }
     }
 
     /// Whether that was just over. The clock is asked as well: who wakes hears at once of all that happened, and not in this
@@ -58,7 +57,11 @@ impl WatchDeadline {
     pub(super) fn poll_over(&mut self, context: &mut Context<'_>) -> bool {
         let term = &self.admitted.term;
         let is_over = |over: &mut BoxFuture<'static, ()>| over.as_mut().poll(context).is_ready() || !term.is_on();
-        self.over.take_if(is_over).is_some()
+        let is_over = self.over.take_if(is_over).is_some();
+        if is_over {
+            self.regained = Some(self.admitted.regained().boxed());
+        }
+        is_over
     }
 
     /// Whether it is known that it is over.
@@ -66,9 +69,9 @@ impl WatchDeadline {
         self.over.is_none()
     }
 
-    /// Ready when its client can open another watch.
-    pub(super) fn regained(&self) -> BoxFuture<'static, End> {
-        self.admitted.regained().map(|()| End::Regained).boxed()
+    /// Whether its client can open another watch since a moment ago.
+    pub(super) fn poll_regained(&mut self, context: &mut Context<'_>) -> bool {
+        self.regained.take_if(|regained| regained.as_mut().poll(context).is_ready()).is_some()
     }
 
     /// Waits for the rest of an event that the client has half of. Of a stream that can't be understood, it is unknown

@@ -4,7 +4,8 @@
 //! does. What else comes is withheld, as nothing may be done about it; so its client has to list again once the Lease is held,
 //! and is told so. Who loses the Lease has often lost its connections as well, so the watch goes on from where it was when
 //! these are gone: an end would leave its client with all that it has, as it can open no other. An API server that was
-//! restarted meanwhile can't say what left before: that is found out from lists (`snapshot_diff`), and it goes on behind these.
+//! restarted meanwhile can't say what left before: that is found out from lists (`snapshot_diff`), and it goes on behind these. So is it
+//! once more when the Lease is held again: a client lists again a second after it is told to, and begins meanwhile with what it has.
 
 use std::{
     pin::Pin,
@@ -21,7 +22,7 @@ use futures::{
 use http::{Request, StatusCode, header};
 use ringside_ring::ResourceVersion;
 use ringside_runtime::client;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::snapshot_diff::{SnapshotDiff, Unknown};
 use crate::{
@@ -44,6 +45,8 @@ use crate::{
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest that it becomes, as it doubles with each time that what left has to be found out from lists.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
+/// How long it is found out what left when the Lease is held again: new objects wait for as long.
+const MAX_LAST_DIFF: Duration = Duration::from_secs(3);
 /// What says something of a body or a connection, in the client's request: this one has neither.
 const NOT_OURS: [header::HeaderName; 5] =
     [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::CONTENT_ENCODING, header::EXPECT, header::UPGRADE];
@@ -87,7 +90,7 @@ pub(in crate::stages) struct DeletesOnly {
     pub(super) form: Form,
     /// On its way, and what is found out meanwhile.
     again: Option<(MaybeDone<Answered>, Receiver<Deleted>)>,
-    /// Where the one began that was asked for again: no earlier has the watch come.
+    /// Where the last one began that was asked for again: no earlier has the watch come.
     began: Option<ResourceVersion>,
 }
 
@@ -127,10 +130,9 @@ impl DeletesOnly {
         until: Option<Instant>,
     ) -> bool {
         let Some(from) = from else { return false };
-        let began = self.began.take();
         // So an API server answers from before all that it knows: one that was asked just for that.
-        let is_old = is_refused && began.is_some();
-        let at = began.into_iter().chain([from]).max().expect("at least one");
+        let is_old = is_refused && self.began.is_some();
+        let at = self.began.clone().into_iter().chain([from]).max().expect("at least one");
         tracing::debug!(%at, is_old, "the API server has no more to say: a watch without the Lease goes on");
         // At once, the first time: meanwhile its client may begin with what others have.
         let due = if is_old && self.pause == PAUSE { Instant::now() } else { self.due };
@@ -148,6 +150,22 @@ impl DeletesOnly {
             }
         };
         self.again = Some((maybe_done(in_time.boxed()), told));
+        true
+    }
+
+    /// The Lease is held again. Where the watch was asked for since, what left from where it has come is found out from lists, and
+    /// that is all that comes. Returns whether that is so.
+    pub(super) fn finds_out(&mut self, from: Option<ResourceVersion>, encoding: Option<Encoding>) -> bool {
+        if self.again.is_none() && self.began.is_none() {
+            return false;
+        }
+        let Some(from) = self.began.take().into_iter().chain(from).max() else { return false };
+        let (diff, (mut tell, told)) = (self.asking.diff(encoding), channel(0));
+        let found = async move {
+            let _ = timeout(MAX_LAST_DIFF, diff.since(&from, &mut tell)).await;
+            None
+        };
+        self.again = Some((maybe_done(found.boxed()), told));
         true
     }
 

@@ -8,9 +8,10 @@ use std::{
 use bytes::Bytes;
 use futures::{
     FutureExt, StreamExt,
-    future::{BoxFuture, ready, select},
+    future::{BoxFuture, ready},
     stream::BoxStream,
 };
+use http_body::Frame;
 use k8s_openapi::jiff::Timestamp;
 use ringside_ring::ResourceVersion;
 use tokio::time::Instant;
@@ -29,7 +30,7 @@ use super::{
     missed::Asks,
 };
 use crate::{
-    body::Body,
+    body::{Body, BodyError},
     budget::{Budget, BudgetPermit, WindowPermit},
     frames::{self, Deleted, Event, EventFilter, EventSet, Frames, Kind, Marker},
     request::representation::{Encoding, Form},
@@ -105,14 +106,22 @@ pub(super) enum Held {
     Half,
 }
 
-/// How a watch goes on whose last answer has ended.
-pub(super) enum GoesOn {
-    /// As it was: nothing was asked.
-    AsItWas,
-    /// The client is told this first.
+/// What becomes of a watch when the Lease is held again.
+pub(super) enum Regained {
+    /// It is found out first what left.
+    FindsOut,
+    Ends,
+}
+
+/// What comes next.
+pub(super) enum Next {
+    /// Of the API server; none at its end.
+    Frame(Option<Result<Frame<Bytes>, BodyError>>),
+    /// Of the proxy's own, for the client.
     Told(Bytes),
+    /// The watch goes on with this.
     With(Body),
-    Not,
+    Nothing,
 }
 
 impl Drop for WatchStream {
@@ -173,14 +182,13 @@ impl WatchStream {
         if !at_frame_boundary {
             deadline.wait_for_rest(is_opaque);
         }
-        let (events, regained) = (deadline.events, deadline.regained());
+        let events = deadline.events;
         if events == EventSet::Nothing {
             // It shows nothing any more.
             self.broken_off();
             (self.view, self.telling, self.pending) = (None, None, None);
         }
         self.filter.get_or_insert_with(|| EventFilter::from_here(events, &self.frames).into()).let_only(events);
-        self.end = self.end.take().map(|end| select(end, regained).map(|either| either.factor_first().0).boxed());
     }
 
     /// Whether the watch ends by itself when its admission is over. In a stream that can't be understood, borders
@@ -285,9 +293,7 @@ impl WatchStream {
         let message = match end {
             End::RingChanged => LIST_AGAIN,
             End::Unplaced => LIST_ANEW,
-            // What was withheld the next proxy does not know of. Where no object moves the client goes on from where it is.
-            End::Regained | End::Closing if self.is_parted() && self.is_of_ring => LIST_AFTER_THE_GAP,
-            End::Regained | End::Closing => return Poll::Ready(self.frames.close()),
+            End::Closing => return Poll::Ready(self.last_word()),
             End::MalformedFrame => return Poll::Ready(None),
         };
         Poll::Ready(self.expired(message))
@@ -302,9 +308,26 @@ impl WatchStream {
         self.deletes_only.as_mut().is_some_and(|deletes_only| may_go_on && deletes_only.goes_on(from, how, until))
     }
 
+    /// Ready when its client can open another watch: it ends. Where it was asked for again its client may not know yet what
+    /// left: that is found out first, as the client lists again a second later.
+    pub(super) fn poll_regained(&mut self, context: &mut Context<'_>) -> Poll<Regained> {
+        if !self.deadline.as_mut().is_some_and(|deadline| deadline.poll_regained(context)) {
+            return Poll::Pending;
+        }
+        let (from, encoding) = (self.view.as_ref().and_then(View::position), self.frames.encoding());
+        let at_frame_boundary = self.at_frame_boundary();
+        let finds_out = |it: &mut Box<DeletesOnly>| at_frame_boundary && it.finds_out(from, encoding);
+        if self.deletes_only.as_mut().is_some_and(finds_out) {
+            return Poll::Ready(Regained::FindsOut);
+        }
+        self.broken_off();
+        Poll::Ready(Regained::Ends)
+    }
+
     /// What its client has to be told when nothing more comes, if that can be said here.
     pub(super) fn last_word(&mut self) -> Option<Bytes> {
-        if self.is_parted() { self.expired(LIST_AFTER_THE_GAP) } else { self.frames.close() }
+        // What was withheld the next proxy does not know of. Where no object moves the client goes on from where it is.
+        if self.is_parted() && self.is_of_ring { self.expired(LIST_AFTER_THE_GAP) } else { self.frames.close() }
     }
 
     /// What comes, as the client gets it.
@@ -320,24 +343,24 @@ impl WatchStream {
         self.frames.expired(message)
     }
 
-    /// Ready when it is known how it goes on.
-    pub(super) fn poll_again(&mut self, context: &mut Context<'_>) -> Poll<GoesOn> {
-        let Some(deletes_only) = &mut self.deletes_only else { return Poll::Ready(GoesOn::AsItWas) };
-        let Some(step) = task::ready!(deletes_only.poll_again(context)) else { return Poll::Ready(GoesOn::AsItWas) };
-        Poll::Ready(match step {
+    /// Ready with what comes of a watch that is asked for again, or with none where it is not.
+    pub(super) fn poll_again(&mut self, context: &mut Context<'_>) -> Poll<Option<Next>> {
+        let Some(deletes_only) = &mut self.deletes_only else { return Poll::Ready(None) };
+        let Some(step) = task::ready!(deletes_only.poll_again(context)) else { return Poll::Ready(None) };
+        Poll::Ready(Some(match step {
             Step::Left(deleted) => {
                 let form = deletes_only.form;
-                GoesOn::Told(self.tell(&deleted, form))
+                Next::Told(self.tell(&deleted, form))
             }
             Step::Ended(Some(Again { frames, body, has_gap, .. })) if frames.are_like(&self.frames) => {
                 self.has_gap |= has_gap;
                 self.frames = frames;
                 self.filter = self.filter.as_ref().map(|filter| filter.anew().into());
                 self.marker = self.marker.take().map(|_| Box::default());
-                GoesOn::With(body)
+                Next::With(body)
             }
-            Step::Ended(_) => GoesOn::Not,
-        })
+            Step::Ended(_) => Next::Nothing,
+        }))
     }
 
     /// Whether what the client has is a number of whole events.

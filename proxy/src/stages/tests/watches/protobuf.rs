@@ -38,7 +38,7 @@ async fn what_left_meanwhile_is_told_as_a_whole_in_protobuf() {
     let items = [("a", "7"), ("b", "8")].map(|(name, version)| object(name, version).encode_to_vec().into()).into();
     let then = wire::wrap("x.io/v1", "ThingList", &wire::List { metadata: Some(metadata), items });
     let then = move || protobuf(full(then.clone()));
-    let lab = restarted(first, |_| protobuf(silent().into_body()), gone, then);
+    let lab = restarted::restarted(first, |_| protobuf(silent().into_body()), gone, then);
     let mut request = ask("GET", "/apis/x.io/v1/things?watch=1&resourceVersion=5");
     request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(PROTOBUF));
     let mut body = lab.send(request).await.into_body();
