@@ -155,7 +155,7 @@ impl Keeper {
                         kind = self.kind,
                         name = self.name,
                         error = why,
-                        "can't write an object of a ring; trying again"
+                        "can't write an object that the sharder keeps; trying again"
                     );
                     self.tell(Standing::Refused { code, why });
                     RETRY
@@ -177,7 +177,7 @@ impl Keeper {
                         disturbed = true;
                         truce = if wrote_at.elapsed() < truce * 2 { (truce * 2).min(TRUCE[1]) } else { TRUCE[0] };
                         if !is_left {
-                            tracing::info!(kind = self.kind, name = self.name, "another client changed an object of a ring; writing it again");
+                            tracing::info!(kind = self.kind, name = self.name, "another client changed an object that the sharder keeps; writing it again");
                             self.tell(Standing::Disturbed { again: truce > TRUCE[0] });
                         }
                         due.as_mut().reset(wrote_at + truce);
@@ -221,7 +221,7 @@ impl Keeper {
                 kind = self.kind,
                 name = self.name,
                 why,
-                "an object of a ring differs from its desired state"
+                "an object that the sharder keeps differs from its desired state"
             );
         }
         (last.stored, last.wish) = (stored, wish);

@@ -96,7 +96,11 @@ pub(super) fn versions(objects: Api<PartialObjectMeta>, name: String) -> impl St
                 Ok(Event::Delete(_)) => Some(None),
                 Err(error) => {
                     let error = explain_watch(&error);
-                    tracing::debug!(name, error, "can't watch an object of a ring; it is written once a period");
+                    tracing::debug!(
+                        name,
+                        error,
+                        "can't watch an object that the sharder keeps; it is written once a period"
+                    );
                     None
                 }
             };

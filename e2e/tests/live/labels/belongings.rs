@@ -120,7 +120,8 @@ pub(crate) async fn what_belongs_to_a_ring_is_restored_and_what_is_created_meanw
         until_restored(&api(&client, kind), &name, &before, version).await;
     }
     let log = std::fs::read_to_string(fixture.system.sharders().next().unwrap().process().log()).unwrap();
-    let said: Vec<_> = log.lines().filter(|line| line.contains("another client changed an object of a ring")).collect();
+    let said: Vec<_> =
+        log.lines().filter(|line| line.contains("another client changed an object that the sharder keeps")).collect();
     for kind in kinds() {
         assert!(said.iter().any(|line| line.contains(&format!("kind=\"{kind}\""))), "{kind}: {said:#?}");
     }
