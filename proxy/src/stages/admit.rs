@@ -187,7 +187,7 @@ impl<S: Handler, U: Upstream> Handler<IncomingRequest> for Admit<S, U> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
 
     use std::future::pending;
@@ -204,18 +204,29 @@ mod tests {
         upstream::UpstreamError,
     };
 
+    /// Of a shard that knows its ring.
+    fn state() -> State {
+        let state = State {
+            gate: Gate::new(),
+            knowledge: policy::ring_state(),
+            locks: Arc::new(Locks::new("ns".into())),
+            hold: Arc::new(Server::default().hold()),
+        };
+        state.gate.open(LeaseTerm::new("me".parse().unwrap(), "s=me".into(), || true));
+        state.knowledge.send_replace(RingState::Known(Arc::default()));
+        state
+    }
+
+    /// Admitted for as long as a test lasts.
+    pub(in crate::stages) fn admitted() -> Admitted {
+        admission(state(), false).now_or_never().unwrap().unwrap()
+    }
+
     #[tokio::test]
     async fn a_write_that_may_have_been_done_when_the_lease_was_lost_is_not_to_be_repeated() {
         for (method, repeat) in [(Method::GET, true), (Method::POST, false), (Method::DELETE, false)] {
-            let state = State {
-                gate: Gate::new(),
-                knowledge: policy::ring_state(),
-                locks: Arc::new(Locks::new("ns".into())),
-                hold: Arc::new(Server::default().hold()),
-            };
-            let (gate, knowledge) = (state.gate.clone(), state.knowledge.clone());
-            gate.open(LeaseTerm::new("me".parse().unwrap(), "s=me".into(), || true));
-            knowledge.send_replace(RingState::Known(Arc::default()));
+            let state = state();
+            let gate = state.gate.clone();
             let sent = Arc::new(tokio::sync::Notify::new());
             let arrived = sent.clone();
             let server = move |_: Request<Body>| {

@@ -5,14 +5,17 @@
 //! What comes from another shard waits for its children (`arrive`). Ends a watch when its resource joins or leaves the
 //! ring, with an event that makes the client list again where the format has a place for it, and ends all
 //! watches when the proxy ends. Without the Lease a watch of the objects that the ring shards says no more than what leaves
-//! (`deletes_only`), and any other says nothing; all end in order when the Lease is held again (`deadline`). Cuts a list when its resource joins or leaves the ring. A watch by WebSocket is
-//! handed to `upgrade`, which joins its connections and does the same. All that becomes another protocol is. No watch of the ring's resources goes on that can't be
-//! understood: one that is answered so is refused, one that becomes so ends. One whose client does not read ends with its
+//! (`deletes_only`), and any other says nothing; all end in order when the Lease is held again (`deadline`). Cuts a list when its
+//! resource joins or leaves the ring. A watch by WebSocket is handed to `upgrade`, which joins its connections and does the
+//! same. All that becomes another protocol is. No watch of the ring's resources goes on that can't be understood: one that is
+//! answered so is refused, one that becomes so ends. One whose client does not read ends with its
 //! connection, when drains have waited for it for long ([`crate::handover`]).
 //!
 //! Where the API server is gone between two events, a watch ends as when the API server's own timeout ends it, and the
 //! client opens the next from where it is. In the middle of an event it is an error, and so it is for all that is no
 //! watch: half a list must never look like a whole one.
+//!
+//! All of that is decided by `stream`, which awaits nothing; `body` waits for what happens, and does what was decided.
 
 use std::task::Poll;
 
@@ -34,10 +37,10 @@ mod snapshot_diff;
 mod stream;
 
 use arrive::{Arrivals, Question};
+pub use body::OpenWatch;
 use deadline::WatchDeadline;
 use deletes_only::DeletesOnly;
 use missed::Asks;
-pub use stream::WatchStream;
 
 use super::{
     Answered, Handler, OwnRequests,
@@ -136,14 +139,16 @@ impl<S: Handler> Tap<S> {
         let AdmittedRequest { request, context } = &asked;
         let (headers, agent) = (request.headers(), request.headers().get(header::USER_AGENT));
         let view = viewed.open();
+        let deadline = WatchDeadline::of(context);
         let tapping = Tapping {
             handshake: client.as_ref().map(|_| headers.clone()).unwrap_or_default(),
             asks: view.map(|view| Asks::of(&asked, view.scope(), self.own.clone())),
             form: Form::negotiated(headers),
             bookmarks,
             marks: view.is_some() && self.state.marks.are_for(agent),
-            deadline: WatchDeadline::of(context),
-            deletes_only: view.and_then(|view| DeletesOnly::of(&asked, view.scope(), self.own.clone())),
+            deletes_only: view
+                .and_then(|view| DeletesOnly::of(&asked, view.scope(), (self.own.clone(), deadline.until))),
+            deadline,
             arrivals: view.and_then(|view| Arrivals::of(context, view.scope(), &self.state.metrics)),
             end: if context.is_stale { ready(End::RingChanged).boxed() } else { self.end_of_watch(context, view) },
             budget,
@@ -244,8 +249,8 @@ pub(super) enum End {
     Unplaced,
     /// The proxy ends.
     Closing,
-    /// It could not be told how far it has come, or there is no room to find out.
-    MalformedFrame,
+    /// There is no room to keep its event until it can be read.
+    NoRoom,
 }
 
 /// Returns when the resource of the request joins the ring or leaves it.
@@ -272,22 +277,16 @@ impl Tapping {
             return Err(Refusal::OpaqueWatch);
         }
         let admitted = self.deadline.admitted.clone();
-        let mut stream =
-            WatchStream::new(frames, view, self.bookmarks, self.end).lasting(self.deadline, &self.budget, self.window);
-        if self.marks {
-            stream.marking();
-        }
-        stream.begin(self.asks, self.form);
-        stream.arrivals = self.arrivals.map(Box::new);
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let is_upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let watch = OpenWatch::new(frames, view, self, is_upgraded);
+        if is_upgraded {
             return Ok(match connections {
-                Some((upgrades, client)) => upgrades.join(client, response, Some(stream)),
+                Some((upgrades, client)) => upgrades.join(client, response, Some(watch)),
                 None => response,
             });
         }
-        stream.deletes_only = self.deletes_only.map(Box::new);
-        let in_order = stream.ends_in_order();
-        let tapped = response.map(|body| stream.tap(body));
+        let in_order = watch.ends_in_order();
+        let tapped = response.map(|body| watch.tap(body));
         Ok(if in_order { tapped } else { tapped.map(|body| until(body, admitted.over())) })
     }
 }
@@ -306,4 +305,29 @@ fn tap_list(response: Response<Body>, view: Option<View>) -> Response<Body> {
             Poll::Ready(_) => {}
         })
     })
+}
+
+#[cfg(test)]
+pub(super) mod fixtures {
+    use super::*;
+    use crate::frames::EventSet;
+
+    /// A watch by WebSocket, or one of nothing of the ring, that lasts.
+    pub(in crate::stages) fn open(frames: Frames, view: Option<View>) -> OpenWatch {
+        let budget = Budget::default();
+        let asked = Tapping {
+            handshake: HeaderMap::new(),
+            asks: None,
+            form: Form::Object,
+            bookmarks: true,
+            marks: false,
+            deadline: WatchDeadline::none(EventSet::Nothing),
+            deletes_only: None,
+            arrivals: None,
+            end: pending().boxed(),
+            window: budget.window().expect("none is open"),
+            budget,
+        };
+        OpenWatch::new(frames, view, asked, true)
+    }
 }

@@ -1,8 +1,8 @@
 //! Joins the two connections of an upgraded request: exec, attach, port-forward, a watch by WebSocket.
 //!
-//! Changes no byte of what passes, but for what [`WatchStream`] takes out of a watch and [`Filter`] hides in it, and pings
+//! Changes no byte of what passes, but for what [`OpenWatch`] takes out of a watch and [`Filter`] hides in it, and pings
 //! of the proxy's own between the client's frames (`heartbeat`). Ends the connection when the Lease is lost or the
-//! proxy ends by force, and a watch only when [`WatchStream`] says so, or when its pings are not answered, and each a while
+//! proxy ends by force, and a watch only when [`OpenWatch`] says so, or when its pings are not answered, and each a while
 //! after one of its sides has ended. In sessions of exec, attach and port-forward only the client sends pings.
 
 use std::{
@@ -39,7 +39,7 @@ pub(super) mod heartbeat;
 mod tests;
 
 use self::{borders::Borders, heartbeat::Heartbeat};
-use super::{admit::Admitted, context::AdmittedRequest, hide::filtered, tap::WatchStream};
+use super::{admit::Admitted, context::AdmittedRequest, hide::filtered, tap::OpenWatch};
 use crate::{
     body::{Body, BoxError},
     fence::WriteGuard,
@@ -85,15 +85,15 @@ impl Upgrades {
         &self,
         client: ClientSide,
         mut response: Response<Body>,
-        watched: Option<WatchStream>,
+        watched: Option<OpenWatch>,
     ) -> Response<Body> {
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return response;
         }
         let Some(server) = response.extensions_mut().remove::<OnUpgrade>() else { return response };
         let ClientSide { connection, admitted, hidden, under_way } = client;
-        let ends_in_order = watched.as_ref().is_some_and(WatchStream::ends_in_order);
-        let closed = OptionFuture::from(watched.as_ref().and_then(WatchStream::closed));
+        let ends_in_order = watched.as_ref().is_some_and(OpenWatch::ends_in_order);
+        let closed = OptionFuture::from(watched.as_ref().and_then(OpenWatch::closed));
         let heartbeat = (watched.is_some() && is_websocket(response.headers())).then(|| Arc::new(Heartbeat::new()));
         let filter = hidden.filter(|_| heartbeat.is_some()).map(Filter::websocket);
         let (over, abort) = (admitted.over(), self.abort.clone());
@@ -113,7 +113,7 @@ impl Upgrades {
 async fn join(
     client: OnUpgrade,
     server: OnUpgrade,
-    watched: (Option<WatchStream>, Option<Filter>),
+    watched: (Option<OpenWatch>, Option<Filter>),
     heartbeat: Option<Arc<Heartbeat>>,
 ) {
     let (client, server) = match tokio::try_join!(client, server) {
@@ -180,7 +180,7 @@ async fn up(
 async fn down(
     from: impl AsyncRead + Send + Unpin + 'static,
     mut to: impl AsyncWrite + Unpin,
-    (watched, filter): (Option<WatchStream>, Option<Filter>),
+    (watched, filter): (Option<OpenWatch>, Option<Filter>),
     heartbeat: Option<Arc<Heartbeat>>,
 ) -> io::Result<()> {
     let (mut body, gone) = received(from, heartbeat.clone());

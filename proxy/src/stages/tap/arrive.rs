@@ -11,25 +11,18 @@
 //! when it knows all that was written before, from Kubernetes 1.31 on; an older one answers at once, and the wait is shorter
 //! than it should be. Nothing waits for longer than [`ARRIVAL_TIMEOUT`].
 
-use std::{
-    collections::VecDeque,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::{sync::Arc, task::Context, time::Duration};
 
-use bytes::Bytes;
 use futures::{
     FutureExt,
     future::{BoxFuture, join_all},
 };
 use http::StatusCode;
-use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
+use ringside_ring::cluster_ring::GroupResource;
 use ringside_runtime::client::{Connection, Watch};
 use tokio::time::timeout;
 
 use crate::{
-    body::BodyError,
     metrics::Metrics,
     request::Query,
     stages::{
@@ -42,8 +35,6 @@ use crate::{
 
 /// How long an object waits at most.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(3);
-/// So many bytes wait at most: then the API server is read no further.
-const MAX_HELD: usize = 256 << 10;
 /// The name that is asked for: no object has it.
 const NOTHING: &str = "metadata.name=-";
 /// Where it is asked for, in a watch of all namespaces: in one namespace it is looked up, and not searched for.
@@ -51,33 +42,12 @@ const ANY_NAMESPACE: &str = "default";
 /// How many bytes of an answer are read at most.
 const MAX_ANSWER: usize = 64 << 10;
 
-/// What of a watch waits for children.
+/// Asks whether the watches of children have caught up.
 pub(super) struct Arrivals {
     children: Vec<GroupResource>,
     metrics: Metrics,
-    held: VecDeque<Piece>,
-    size: usize,
-    /// How the bytes of the watch ended meanwhile.
-    pub(super) end: Option<Option<BodyError>>,
-    batch: Option<Batch>,
-}
-
-/// The first of what is held, which may pass together.
-struct Batch {
-    pieces: usize,
-    /// Ready when they may; none where that was so already.
-    known: Option<BoxFuture<'static, ()>>,
-}
-
-/// What came together.
-pub(super) struct Piece {
-    pub(super) bytes: Bytes,
-    /// What it proves, once the client has it.
-    pub(super) proves: Option<ResourceVersion>,
-    /// Whether an object came with it whose children are waited for.
-    pub(super) arrives: bool,
-    /// Whether it begins with an event.
-    pub(super) begins: bool,
+    /// Ready when they have.
+    shown: Option<BoxFuture<'static, ()>>,
 }
 
 impl Arrivals {
@@ -85,52 +55,22 @@ impl Arrivals {
     pub(super) fn of(context: &RequestContext, scope: &Scope, metrics: &Metrics) -> Option<Self> {
         let children =
             context.admitted.policy.families.get(&scope.resource).filter(|children| !children.is_empty())?.clone();
-        Some(Self { children, metrics: metrics.clone(), held: VecDeque::new(), size: 0, end: None, batch: None })
+        Some(Self { children, metrics: metrics.clone(), shown: None })
     }
 
-    /// Whether anything waits.
-    pub(super) fn is_empty(&self) -> bool {
-        self.held.is_empty()
+    /// Asks about all that has come to this watch.
+    pub(super) fn ask(&mut self, view: &View) {
+        self.shown = Some(shown(view, &self.children, &self.metrics));
     }
 
-    /// Whether there is more to read, and room for it.
-    pub(super) fn may_read_on(&self) -> bool {
-        self.end.is_none() && self.size < MAX_HELD
-    }
-
-    /// This waits behind all that does.
-    pub(super) fn hold(&mut self, piece: Piece) {
-        self.size += piece.bytes.len();
-        self.held.push_back(piece);
-    }
-
-    /// Ready with the first that waits, when it may pass.
-    pub(super) fn poll_next(&mut self, view: &View, context: &mut Context<'_>) -> Poll<Option<Piece>> {
-        let batch = self.batch.get_or_insert_with(|| {
-            let arrives = self.held.iter().any(|piece| piece.arrives);
-            let known = arrives.then(|| known(view, &self.children, &self.metrics));
-            Batch { pieces: self.held.len(), known }
-        });
-        if let Some(known) = &mut batch.known {
-            ready!(known.poll_unpin(context));
-        }
-        (batch.pieces, batch.known) = (batch.pieces.saturating_sub(1), None);
-        self.batch.take_if(|batch| batch.pieces == 0);
-        let piece = self.held.pop_front();
-        self.size -= piece.as_ref().map_or(0, |piece| piece.bytes.len());
-        Poll::Ready(piece)
-    }
-
-    /// None of it is for the client any more. Returns whether that leaves it with whole events.
-    pub(super) fn drop_all(&mut self) -> bool {
-        let begins = self.held.front().is_none_or(|piece| piece.begins);
-        (self.held, self.size, self.batch, self.end) = (VecDeque::new(), 0, None, None);
-        begins
+    /// Whether they have caught up, since a moment ago.
+    pub(super) fn poll_shown(&mut self, context: &mut Context<'_>) -> bool {
+        self.shown.take_if(|shown| shown.poll_unpin(context).is_ready()).is_some()
     }
 }
 
 /// Ready when the client was shown the children of all that has come.
-fn known(view: &View, children: &[GroupResource], metrics: &Metrics) -> BoxFuture<'static, ()> {
+fn shown(view: &View, children: &[GroupResource], metrics: &Metrics) -> BoxFuture<'static, ()> {
     let (beside, metrics) = (view.watches_beside(children), metrics.clone());
     let resource = view.scope().resource.clone();
     async move {

@@ -5,11 +5,7 @@
 //! event is waited for, as nothing can stand behind it, and only for a moment: by what it says a controller may begin with an
 //! object that another shard has by then.
 
-use std::{
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{pin::Pin, task::Context, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use tokio::time::{Instant, Sleep, sleep};
@@ -39,6 +35,13 @@ pub(super) struct WatchDeadline {
 }
 
 impl WatchDeadline {
+    /// Of a watch that is admitted for as long as a test lasts.
+    #[cfg(test)]
+    pub(super) fn none(events: EventSet) -> Self {
+        let (admitted, until) = (super::super::admit::tests::admitted(), Instant::now() + DEFAULT_WATCH_TIMEOUT);
+        Self { admitted, until, events, over: Some(std::future::pending().boxed()), regained: None, rest: None }
+    }
+
     /// How long the watch lasts that is asked for.
     pub(super) fn of(RequestContext { info, admitted, .. }: &RequestContext) -> Self {
         let seconds = info.query.first("timeoutSeconds");
@@ -64,25 +67,18 @@ impl WatchDeadline {
         is_over
     }
 
-    /// Whether it is known that it is over.
-    pub(super) fn is_over(&self) -> bool {
-        self.over.is_none()
-    }
-
     /// Whether its client can open another watch since a moment ago.
     pub(super) fn poll_regained(&mut self, context: &mut Context<'_>) -> bool {
         self.regained.take_if(|regained| regained.as_mut().poll(context).is_ready()).is_some()
     }
 
-    /// Waits for the rest of an event that the client has half of. Of a stream that can't be understood, it is unknown
-    /// what the client has.
-    pub(super) fn wait_for_rest(&mut self, is_opaque: bool) {
-        self.rest = Some(Box::pin(sleep(if is_opaque { Duration::ZERO } else { REST })));
+    /// Waits for the rest of an event that the client has half of.
+    pub(super) fn wait_for_rest(&mut self) {
+        self.rest = Some(Box::pin(sleep(REST)));
     }
 
-    /// Whether the rest did not come in time.
-    pub(super) fn lacks_rest(&mut self, at_frame_boundary: bool, context: &mut Context<'_>) -> bool {
-        self.rest.take_if(|_| at_frame_boundary);
-        self.rest.as_mut().is_some_and(|rest| rest.as_mut().poll(context) == Poll::Ready(()))
+    /// Whether it has had its time.
+    pub(super) fn poll_rest(&mut self, context: &mut Context<'_>) -> bool {
+        self.rest.take_if(|rest| rest.as_mut().poll(context).is_ready()).is_some()
     }
 }

@@ -24,7 +24,10 @@ use ringside_ring::ResourceVersion;
 use ringside_runtime::client;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use super::snapshot_diff::{SnapshotDiff, Unknown};
+use super::{
+    snapshot_diff::{SnapshotDiff, Unknown},
+    stream::Position,
+};
 use crate::{
     body::{Body, empty},
     budget::Budget,
@@ -56,18 +59,9 @@ pub(super) struct Again {
     pub(super) frames: Frames,
     pub(super) body: Body,
     /// Where it begins.
-    from: ResourceVersion,
+    pub(super) from: ResourceVersion,
     /// Whether something may have passed between that and where the last one ended.
     pub(super) has_gap: bool,
-}
-
-/// From where a watch is asked for.
-struct From {
-    at: ResourceVersion,
-    /// Whether the API server does not know what was then.
-    is_old: bool,
-    /// In which encoding it comes.
-    encoding: Option<Encoding>,
 }
 
 type Answered = BoxFuture<'static, Option<Again>>;
@@ -86,12 +80,10 @@ pub(in crate::stages) struct DeletesOnly {
     /// When it may be asked for again.
     due: Instant,
     pause: Duration,
-    /// In which form the client wants what left.
-    pub(super) form: Form,
+    /// How long its client wants it.
+    until: Instant,
     /// On its way, and what is found out meanwhile.
     again: Option<(MaybeDone<Answered>, Receiver<Deleted>)>,
-    /// Where the last one began that was asked for again: no earlier has the watch come.
-    began: Option<ResourceVersion>,
 }
 
 impl DeletesOnly {
@@ -100,7 +92,7 @@ impl DeletesOnly {
     pub(super) fn of(
         AdmittedRequest { request, context }: &AdmittedRequest,
         scope: &Arc<Scope>,
-        own: OwnRequests,
+        (own, until): (OwnRequests, Instant),
     ) -> Option<Self> {
         let RequestContext { info, admitted, origin, .. } = context;
         if !admitted.policy.is_main(&info.resource.kind) {
@@ -115,72 +107,51 @@ impl DeletesOnly {
             asked.headers_mut().remove(header);
         }
         asked.extensions_mut().insert(client::Watch);
-        let form = Form::negotiated(asked.headers());
         let asking = Asking { own, asked, selects, budget: origin.budget.clone(), scope: Arc::clone(scope) };
-        let due = Instant::now();
-        Some(Self { asking, due, pause: PAUSE, form, again: None, began: None })
+        Some(Self { asking, due: Instant::now(), pause: PAUSE, until, again: None })
     }
 
-    /// The API server is gone, or ended the watch, or has said first that it can't go on (`is_refused`). Returns whether it
-    /// goes on, from where it has come, for no longer than its client wants it.
-    pub(super) fn goes_on(
-        &mut self,
-        from: Option<ResourceVersion>,
-        (is_refused, encoding): (bool, Option<Encoding>),
-        until: Option<Instant>,
-    ) -> bool {
-        let Some(from) = from else { return false };
-        // So an API server answers from before all that it knows: one that was asked just for that.
-        let is_old = is_refused && self.began.is_some();
-        let at = self.began.clone().into_iter().chain([from]).max().expect("at least one");
-        tracing::debug!(%at, is_old, "the API server has no more to say: a watch without the Lease goes on");
+    /// Asks for the watch again, from where it has come.
+    pub(super) fn reopen(&mut self, from: Position) {
+        tracing::debug!(at = %from.at, from.is_old, "the API server has no more to say: a watch without the Lease goes on");
         // At once, the first time: meanwhile its client may begin with what others have.
-        let due = if is_old && self.pause == PAUSE { Instant::now() } else { self.due };
-        if is_old {
+        let due = if from.is_old && self.pause == PAUSE { Instant::now() } else { self.due };
+        if from.is_old {
             self.pause = (self.pause * 2).min(MAX_PAUSE);
         }
         self.due = due.max(Instant::now()) + self.pause;
         let (tell, told) = channel(0);
-        let again = self.asking.clone().until_answered(From { at, is_old, encoding }, tell);
+        let again = self.asking.clone().until_answered(from, tell);
+        let until = self.until;
         let in_time = async move {
             sleep_until(due).await;
-            match until {
-                Some(until) => timeout_at(until, again).await.ok().flatten(),
-                None => again.await,
-            }
+            timeout_at(until, again).await.ok().flatten()
         };
         self.again = Some((maybe_done(in_time.boxed()), told));
-        true
     }
 
-    /// The Lease is held again. Where the watch was asked for since, what left from where it has come is found out from lists, and
-    /// that is all that comes. Returns whether that is so.
-    pub(super) fn finds_out(&mut self, from: Option<ResourceVersion>, encoding: Option<Encoding>) -> bool {
-        if self.again.is_none() && self.began.is_none() {
-            return false;
-        }
-        let Some(from) = self.began.take().into_iter().chain(from).max() else { return false };
+    /// Finds out what left since, and no more.
+    pub(super) fn find_out(&mut self, Position { at, encoding, .. }: Position) {
         let (diff, (mut tell, told)) = (self.asking.diff(encoding), channel(0));
         let found = async move {
-            let _ = timeout(MAX_LAST_DIFF, diff.since(&from, &mut tell)).await;
+            // What is not known by then its client finds by its own list.
+            drop(timeout(MAX_LAST_DIFF, diff.since(&at, &mut tell)).await);
             None
         };
         self.again = Some((maybe_done(found.boxed()), told));
-        true
     }
 
-    /// Ready when nothing is on its way, or with the next that comes of it.
-    pub(super) fn poll_again(&mut self, context: &mut Context<'_>) -> Poll<Option<Step>> {
-        let Some((again, told)) = &mut self.again else { return Poll::Ready(None) };
+    /// Ready with the next that comes of what was asked.
+    pub(super) fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<Step> {
+        let Some((again, told)) = &mut self.again else { return Poll::Pending };
         // It drops the sender at its end.
         let _ = again.poll_unpin(context);
         if let Some(left) = ready!(told.poll_next_unpin(context)) {
-            return Poll::Ready(Some(Step::Left(left)));
+            return Poll::Ready(Step::Left(left));
         }
         let answered = Pin::new(again).take_output().flatten();
         self.again = None;
-        self.began = answered.as_ref().map(|again| again.from.clone());
-        Poll::Ready(Some(Step::Ended(answered)))
+        Poll::Ready(Step::Ended(answered))
     }
 }
 
@@ -202,9 +173,9 @@ impl Asking {
         SnapshotDiff::of(client, self.selects.clone(), encoding.filter(|_| Form::negotiated(headers) == Form::Object))
     }
 
-    async fn until_answered(self, from: From, mut tell: Sender<Deleted>) -> Option<Again> {
+    async fn until_answered(self, from: Position, mut tell: Sender<Deleted>) -> Option<Again> {
         let mut has_gap = false;
-        let From { at: mut from, mut is_old, encoding } = from;
+        let Position { at: mut from, mut is_old, encoding } = from;
         let mut pause = PAUSE;
         loop {
             if is_old {

@@ -1,40 +1,26 @@
-//! A watch as it passes: how far it has come, and when to end it.
+//! What becomes of a watch: from what happens to what has to be done, without await, lock or timer.
+//!
+//! [`super::body`] waits for each [`Input`], and carries out each [`Effect`].
 
-use std::{
-    sync::Arc,
-    task::{self, Context, Poll},
-};
+use std::mem;
 
 use bytes::Bytes;
-use futures::{
-    FutureExt, StreamExt,
-    future::{BoxFuture, ready},
-    stream::BoxStream,
-};
-use http_body::Frame;
 use k8s_openapi::jiff::Timestamp;
 use ringside_ring::ResourceVersion;
 use tokio::time::Instant;
-use tokio_util::sync::WaitForCancellationFutureOwned;
-use tracing::field::display;
 
-use http_body_util::BodyExt;
+mod holding;
+mod steps;
+#[cfg(test)]
+mod tests;
 
-use super::{
-    super::upgrade::heartbeat::Heartbeat,
-    End, LIST_AGAIN,
-    arrive::{Arrivals, Piece},
-    body::WatchBody,
-    deadline::WatchDeadline,
-    deletes_only::{Again, DeletesOnly, Step},
-    missed::Asks,
-};
+use self::holding::{Holding, Piece};
+pub(super) use self::steps::{Effect, Effects, Ending, Input, Position};
+use super::{End, LIST_AGAIN};
 use crate::{
-    body::{Body, BodyError},
-    budget::{Budget, BudgetPermit, WindowPermit},
+    body::BodyError,
     frames::{self, Deleted, Event, EventFilter, EventSet, Frames, Kind, Marker},
     request::representation::{Encoding, Form},
-    views::{UnobservedDeletions, View},
 };
 
 /// What a client is told whose watch may have shown an object that is to be released.
@@ -45,409 +31,188 @@ const LIST_ANEW: &str =
 const LIST_AFTER_THE_GAP: &str =
     "ringside-proxy: this shard was without its Lease, or did not know who leads: list again";
 
-/// A watch, how far it has come, and when to end it.
-pub struct WatchStream {
+/// What does not change while a watch is open.
+#[derive(Debug)]
+pub(super) struct Traits {
+    /// Whether its resource is the ring's.
+    pub(super) is_of_ring: bool,
+    pub(super) is_websocket: bool,
+    /// Whether its objects have children in the ring.
+    pub(super) waits_for_children: bool,
+    /// Whether it is asked for again without the Lease.
+    pub(super) reopens: bool,
+    /// Whether its client ends its work by a deletionTimestamp.
+    pub(super) marks: bool,
+    /// What its client is told without the Lease.
+    pub(super) without_lease: EventSet,
+    /// In which form its client wants objects.
+    pub(super) form: Form,
+    /// How long its client wants it.
+    pub(super) until: Instant,
+}
+
+/// A watch, and how far it has come.
+#[derive(Debug)]
+pub(super) struct WatchStream {
+    state: State,
     frames: Frames,
-    /// None for a resource that is not the ring's.
-    view: Option<View>,
     /// For a client that asked for no bookmarks, or that is told no more than what leaves.
     filter: Option<Box<EventFilter>>,
     /// For a client that ends its work by a deletionTimestamp.
     marker: Option<Box<Marker>>,
-    /// What the client is told before anything else, and what it knows once it has that.
-    telling: Option<Box<Telling>>,
-    /// What the last piece proves, once the client has it.
-    pending: Option<ResourceVersion>,
-    /// Whether the API server has said by an event that it can't go on.
-    is_refused: bool,
+    /// Up to where the client has seen everything; none before its initial events have ended.
+    position: Option<ResourceVersion>,
     /// Whether it went on behind events that are lost: what it says from there on proves nothing of before.
     has_gap: bool,
-    /// Gone once the watch has ended.
-    end: Option<BoxFuture<'static, End>>,
-    /// How long its client wants it to last, and may go on.
-    deadline: Option<Box<WatchDeadline>>,
-    /// How it goes on without the Lease, if it does.
-    pub(super) deletes_only: Option<Box<DeletesOnly>>,
-    /// For one whose objects have children.
-    pub(super) arrivals: Option<Box<Arrivals>>,
-    /// Whether objects came with the last piece whose children are waited for.
-    arrives: bool,
-    /// Whether its resource is the ring's.
-    is_of_ring: bool,
-    /// For what the frames keep.
-    permit: BudgetPermit,
-    /// For what comes while its client does not read.
-    window: Option<WindowPermit>,
-    /// Knows whether the client has said its last, of a watch by WebSocket.
-    heartbeat: Option<Arc<Heartbeat>>,
+    /// Whether the API server has said by an event that it can't go on.
+    is_refused: bool,
+    traits: Box<Traits>,
 }
 
-/// A part of an event is not for the client any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the watch ended in the middle of an event")]
-pub(super) struct HalfAnEvent;
-
-/// Events about what the client missed.
-struct Telling {
-    events: BoxStream<'static, Option<Deleted>>,
-    form: Form,
-    missed: UnobservedDeletions,
-}
-
-/// What waited for its children.
-pub(super) enum Held {
-    /// It was nothing, or is none of the client's.
-    Nothing,
-    /// It is the client's now.
-    Piece(Bytes),
-    /// It was dropped, as the Lease is lost: what left may have been among it.
-    Dropped,
-    /// It was dropped, and its client has half an event.
-    Half,
-}
-
-/// What becomes of a watch when the Lease is held again.
-pub(super) enum Regained {
-    /// It is found out first what left.
-    FindsOut,
-    Ends,
-}
-
-/// What comes next.
-pub(super) enum Next {
-    /// Of the API server; none at its end.
-    Frame(Option<Result<Frame<Bytes>, BodyError>>),
-    /// Of the proxy's own, for the client.
-    Told(Bytes),
-    /// The watch goes on with this.
-    With(Body),
-    Nothing,
-}
-
-impl Drop for WatchStream {
-    fn drop(&mut self) {
-        // With all that the controller had open. Else its client is gone, or ended it.
-        if self.deadline.as_ref().is_some_and(|it| it.admitted.is_over()) {
-            self.broken_off();
-        }
-    }
+/// What of a watch passes.
+#[derive(Debug)]
+enum State {
+    /// All of it.
+    Live,
+    /// Nothing yet: an object waits until its children were shown, and what came behind it.
+    Holding(Box<Holding>),
+    /// What leaves, or nothing, as what it was admitted by is over.
+    Leaving {
+        /// The client has half an event, whose rest may come for a moment.
+        waits_for_rest: bool,
+        /// Where it was last asked for again.
+        began: Option<ResourceVersion>,
+    },
+    /// What left while it was away: it is asked for again.
+    Reopening {
+        began: Option<ResourceVersion>,
+    },
+    /// What left by now. Then its client has to list.
+    CatchingUp,
+    Ended,
 }
 
 impl WatchStream {
-    pub(in crate::stages) fn new(
-        frames: Frames,
-        view: Option<View>,
-        bookmarks: bool,
-        end: BoxFuture<'static, End>,
-    ) -> Self {
+    pub(super) fn new(frames: Frames, position: Option<ResourceVersion>, bookmarks: bool, traits: Traits) -> Self {
+        let marks = traits.marks && frames.encoding() == Some(Encoding::Json);
         Self {
+            state: State::Live,
             frames,
-            is_of_ring: view.is_some(),
-            view,
             filter: (!bookmarks).then(|| EventFilter::new(EventSet::Events).into()),
-            marker: None,
-            telling: None,
-            pending: None,
-            is_refused: false,
+            marker: marks.then(Box::default),
+            position,
             has_gap: false,
-            end: Some(end),
-            deadline: None,
-            deletes_only: None,
-            arrivals: None,
-            arrives: false,
-            permit: Budget::default().permit(),
-            window: None,
-            heartbeat: None,
+            is_refused: false,
+            traits: traits.into(),
         }
     }
 
-    /// A watch whose client is to find a deletionTimestamp in each `DELETED`.
-    pub(super) fn marking(&mut self) {
-        self.marker = (self.frames.encoding() == Some(Encoding::Json)).then(Box::default);
+    /// The encoding of an event of ours that may stand here.
+    pub(super) fn encoding_of_ours(&self) -> Option<Encoding> {
+        self.frames.encoding_of_ours()
     }
 
-    /// A `DELETED` of the proxy's own.
-    fn tell(&self, deleted: &Deleted, form: Form) -> Bytes {
-        let event = self.frames.deleted(deleted, form);
-        if self.marker.is_some() { frames::marked(&event, Timestamp::now()).into() } else { event }
+    /// Whether it can't be understood.
+    pub(super) fn is_opaque(&self) -> bool {
+        self.frames.is_opaque()
     }
 
-    /// What it was admitted by may be over: from then on its client is told what leaves, or nothing, until it can open another.
-    fn review(&mut self, context: &mut Context<'_>) {
-        let (at_frame_boundary, is_opaque) = (self.at_frame_boundary(), self.frames.is_opaque());
-        let Some(deadline) = self.deadline.as_mut() else { return };
-        if !deadline.poll_over(context) {
+    /// Whether the API server's bytes are to be read.
+    pub(super) fn may_read(&self) -> bool {
+        match &self.state {
+            State::Live | State::Leaving { .. } => true,
+            State::Holding(holding) => holding.may_read(),
+            State::Reopening { .. } | State::CatchingUp | State::Ended => false,
+        }
+    }
+
+    /// Whether something waits for its children.
+    pub(super) fn is_holding(&self) -> bool {
+        matches!(self.state, State::Holding(_))
+    }
+
+    /// Whether something waited that may pass now.
+    pub(super) fn has_next_held(&self) -> bool {
+        matches!(&self.state, State::Holding(holding) if holding.is_free())
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        matches!(self.state, State::Ended)
+    }
+
+    /// The bytes that are kept until they are understood.
+    pub(super) fn kept(&self) -> usize {
+        self.frames.kept() + self.marker.as_ref().map_or(0, |marker| marker.kept())
+    }
+
+    /// Takes in what happened, at this moment.
+    pub(super) fn step(&mut self, input: Input, now: Instant, out: &mut Effects) {
+        if self.is_ended() {
             return;
         }
-        if !at_frame_boundary {
-            deadline.wait_for_rest(is_opaque);
-        }
-        let events = deadline.events;
-        if events == EventSet::Nothing {
-            // It shows nothing any more.
-            self.broken_off();
-            (self.view, self.telling, self.pending) = (None, None, None);
-        }
-        self.filter.get_or_insert_with(|| EventFilter::from_here(events, &self.frames).into()).let_only(events);
-    }
-
-    /// Whether the watch ends by itself when its admission is over. In a stream that can't be understood, borders
-    /// between events are unknown.
-    pub fn ends_in_order(&self) -> bool {
-        self.deadline.is_some() && !self.frames.is_opaque()
-    }
-
-    /// A watch by WebSocket: what its client ends is not broken off.
-    pub(in crate::stages) fn heard_by(mut self, heartbeat: Option<Arc<Heartbeat>>) -> Self {
-        self.heartbeat = heartbeat;
-        self
-    }
-
-    /// Whether nothing that comes is for its client any more. By WebSocket the end is.
-    pub(super) fn is_silent(&self) -> bool {
-        let is_silent = |deadline: &WatchDeadline| deadline.is_over() && deadline.events == EventSet::Nothing;
-        self.heartbeat.is_none() && self.deadline.as_deref().is_some_and(is_silent) && self.at_frame_boundary()
-    }
-
-    /// A watch that was asked for so, and draws on this.
-    pub(super) fn lasting(mut self, deadline: WatchDeadline, budget: &Budget, window: WindowPermit) -> Self {
-        (self.deadline, self.permit, self.window) = (Some(deadline.into()), budget.permit(), Some(window));
-        self
-    }
-
-    /// Whether its client is told no more than what leaves, as what it was admitted by is over.
-    fn is_parted(&self) -> bool {
-        self.deadline.as_ref().is_some_and(|it| it.is_over())
-    }
-
-    /// Whether it is to last for longer.
-    fn is_in_time(&self) -> bool {
-        self.deadline.as_ref().is_none_or(|it| it.until > Instant::now())
-    }
-
-    /// The API server ended it in order.
-    pub(super) fn ended(&self) {
-        if self.is_in_time() {
-            self.gone();
-        }
-    }
-
-    /// The API server is gone, unless its client was before.
-    pub(super) fn gone(&self) {
-        if !self.heartbeat.as_ref().is_some_and(|it| it.is_last_said()) {
-            self.broken_off();
-        }
-    }
-
-    /// What it shows, for people; none for a resource that is not the ring's.
-    fn resource(&self) -> Option<String> {
-        self.view.as_ref().map(|view| view.scope().resource.to_string())
-    }
-
-    /// Neither its client ended it, nor its time.
-    pub(super) fn broken_off(&self) {
-        self.view.iter().for_each(View::broken_off);
-    }
-
-    /// The next that has to be written before anything else; ready with none when that was all.
-    pub(super) fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        self.review(context);
-        let Some(telling) = &mut self.telling else { return Poll::Ready(None) };
-        match task::ready!(telling.events.poll_next_unpin(context)) {
-            Some(Some(deleted)) => {
-                let form = telling.form;
-                return Poll::Ready(Some(self.tell(&deleted, form)));
+        match input {
+            Input::Bytes(piece) => self.take(piece, now, out),
+            Input::UpstreamEnded(error) => self.upstream_ended(error, now, out),
+            Input::Left(deleted) => out.push_back(Effect::Send(self.deleted(&deleted))),
+            Input::ChildrenShown => {
+                if let State::Holding(holding) = &mut self.state {
+                    holding.free();
+                }
             }
-            // The client asks again with its next watch.
-            Some(None) => {
-                tracing::warn!(
-                    resource = self.resource().map(display),
-                    "can't ask what a client missed: its watch is ended"
-                );
-                self.end = Some(ready(End::Unplaced).boxed());
+            Input::NextHeld => self.release(now, out),
+            Input::AdmissionOver => self.part(now, out),
+            Input::RestOverdue => {
+                if matches!(self.state, State::Leaving { waits_for_rest: true, .. }) {
+                    out.push_back(Effect::BreakOff);
+                    self.end(Ending::HalfAnEvent, out);
+                }
             }
-            None => self.view.iter().for_each(|view| view.mark_notified(&telling.missed)),
+            Input::Reopened { frames, from, has_gap } => self.reopened(frames, from, has_gap, out),
+            Input::NotReopened => self.end_in_order(out),
+            Input::Regained => self.regained(out),
+            Input::End(end) => self.end_by(end, out),
         }
-        self.telling = None;
-        Poll::Ready(None)
     }
 
-    /// Ready when the watch has to end, with what to tell the client before, if it can be told something here.
-    pub(super) fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        self.review(context);
-        let at_frame_boundary = self.at_frame_boundary();
-        if self.deadline.as_mut().is_some_and(|deadline| deadline.lacks_rest(at_frame_boundary, context)) {
-            self.broken_off();
-            return Poll::Ready(None);
-        }
-        let Some(end) = &mut self.end else { return Poll::Ready(None) };
-        let Poll::Ready(end) = end.as_mut().poll(context) else {
-            // Who asks now has the client's connection take what was there.
-            self.view.iter().for_each(View::idle);
-            return Poll::Pending;
-        };
-        self.end = None;
-        if end != End::Closing {
-            self.broken_off();
-        }
-        let message = match end {
-            End::RingChanged => LIST_AGAIN,
-            End::Unplaced => LIST_ANEW,
-            End::Closing => return Poll::Ready(self.last_word()),
-            End::MalformedFrame => return Poll::Ready(None),
-        };
-        Poll::Ready(self.expired(message))
-    }
-
-    /// The API server is gone, or ended the watch. Returns whether it goes on all the same.
-    pub(super) fn goes_on(&mut self) -> bool {
-        let (at_frame_boundary, from) = (self.at_frame_boundary(), self.view.as_ref().and_then(View::position));
-        let (in_time, until) = (self.is_in_time(), self.deadline.as_ref().map(|it| it.until));
-        let how = (std::mem::take(&mut self.is_refused), self.frames.encoding());
-        let may_go_on = self.is_parted() && at_frame_boundary && in_time;
-        self.deletes_only.as_mut().is_some_and(|deletes_only| may_go_on && deletes_only.goes_on(from, how, until))
-    }
-
-    /// Ready when its client can open another watch: it ends. Where it was asked for again its client may not know yet what
-    /// left: that is found out first, as the client lists again a second later.
-    pub(super) fn poll_regained(&mut self, context: &mut Context<'_>) -> Poll<Regained> {
-        if !self.deadline.as_mut().is_some_and(|deadline| deadline.poll_regained(context)) {
-            return Poll::Pending;
-        }
-        let (from, encoding) = (self.view.as_ref().and_then(View::position), self.frames.encoding());
-        let at_frame_boundary = self.at_frame_boundary();
-        let finds_out = |it: &mut Box<DeletesOnly>| at_frame_boundary && it.finds_out(from, encoding);
-        if self.deletes_only.as_mut().is_some_and(finds_out) {
-            return Poll::Ready(Regained::FindsOut);
-        }
-        self.broken_off();
-        Poll::Ready(Regained::Ends)
-    }
-
-    /// What its client has to be told when nothing more comes, if that can be said here.
-    pub(super) fn last_word(&mut self) -> Option<Bytes> {
-        // What was withheld the next proxy does not know of. Where no object moves the client goes on from where it is.
-        if self.is_parted() && self.is_of_ring { self.expired(LIST_AFTER_THE_GAP) } else { self.frames.close() }
-    }
-
-    /// What comes, as the client gets it.
-    pub(in crate::stages) fn tap(self, body: Body) -> Body {
-        WatchBody::new(body, self).boxed_unsync()
-    }
-
-    fn expired(&mut self, message: &str) -> Option<Bytes> {
-        if self.withholds() {
-            // The client has nothing of the event under way.
-            self.frames = self.frames.anew();
-        }
-        self.frames.expired(message)
-    }
-
-    /// Ready with what comes of a watch that is asked for again, or with none where it is not.
-    pub(super) fn poll_again(&mut self, context: &mut Context<'_>) -> Poll<Option<Next>> {
-        let Some(deletes_only) = &mut self.deletes_only else { return Poll::Ready(None) };
-        let Some(step) = task::ready!(deletes_only.poll_again(context)) else { return Poll::Ready(None) };
-        Poll::Ready(Some(match step {
-            Step::Left(deleted) => {
-                let form = deletes_only.form;
-                Next::Told(self.tell(&deleted, form))
-            }
-            Step::Ended(Some(Again { frames, body, has_gap, .. })) if frames.are_like(&self.frames) => {
-                self.has_gap |= has_gap;
-                self.frames = frames;
-                self.filter = self.filter.as_ref().map(|filter| filter.anew().into());
-                self.marker = self.marker.take().map(|_| Box::default());
-                Next::With(body)
-            }
-            Step::Ended(_) => Next::Nothing,
-        }))
-    }
-
-    /// Whether what the client has is a number of whole events.
-    pub(super) fn at_frame_boundary(&self) -> bool {
-        self.frames.at_frame_boundary() || self.withholds()
-    }
-
-    /// Whether the client has nothing of the event under way.
-    fn withholds(&self) -> bool {
-        self.filter.as_ref().is_some_and(|it| it.withholds()) || self.marker.as_ref().is_some_and(|it| it.withholds())
-    }
-
-    /// Notes that the API server has answered. What the client missed before is the first that it is told. Where that
-    /// is unknown, it has to list again.
-    pub(super) fn begin(&mut self, asks: Option<Asks>, form: Form) {
-        let Some(view) = &self.view else { return };
-        let (Some(missed), Some(asks)) = (view.begun(), asks) else { return };
-        let whole = self.frames.encoding_of_ours().filter(|_| form == Form::Object);
-        let (resource, count) = (&view.scope().resource, missed.objects.len());
-        tracing::info!(%resource, count, "sending DELETED for objects moved while the watch was closed");
-        let events = asks.deleted(&missed, whole);
-        self.telling = Some(Telling { events, form, missed }.into());
-    }
-
-    /// Ready when the client's connection has to be closed.
-    pub fn closed(&self) -> Option<WaitForCancellationFutureOwned> {
-        self.view.as_ref().and_then(View::closed)
-    }
-
-    /// Looks at a piece that passes; returns what of it the client gets now. The rest waits, or is none of the client's.
-    pub(super) fn take(&mut self, piece: Bytes) -> Bytes {
-        if self.arrivals.is_none() {
-            return self.pass(piece);
-        }
+    /// Looks at the next bytes.
+    fn take(&mut self, piece: Bytes, now: Instant, out: &mut Effects) {
         let begins = self.at_frame_boundary();
-        let bytes = self.pass(piece);
-        // Before that its initial events are on their way: its client does not act on them yet.
-        let is_placed = || self.view.as_ref().is_some_and(|view| view.position().is_some());
-        let arrives = std::mem::take(&mut self.arrives) && is_placed();
-        match &mut self.arrivals {
-            Some(arrivals) if arrives || !arrivals.is_empty() => {
-                arrivals.hold(Piece { bytes, proves: self.pending.take(), arrives, begins });
-                Bytes::new()
+        let (bytes, proves, was_assigned) = self.pass(piece);
+        let waits = was_assigned && self.traits.waits_for_children && self.position.is_some();
+        match &mut self.state {
+            State::Holding(holding) => holding.hold(Piece { bytes, proves, waits, begins }),
+            State::Live if waits => {
+                self.state = State::Holding(Holding::of(Piece { bytes, proves, waits, begins }).into());
+                out.push_back(Effect::AskAboutChildren);
             }
-            _ => bytes,
+            _ => self.send(bytes, proves, out),
         }
+        if self.frames.is_closed() && self.is_in_time(now) {
+            // Before its client answers to that.
+            out.push_back(Effect::BreakOffUnlessEnded);
+        }
+        if self.traits.is_of_ring && self.frames.is_opaque() {
+            out.push_back(Effect::BreakOff);
+            return self.end(Ending::Malformed, out);
+        }
+        let at_frame_boundary = self.at_frame_boundary();
+        if let State::Leaving { waits_for_rest, .. } = &mut self.state {
+            *waits_for_rest &= !at_frame_boundary;
+        }
+        self.read_if_of_use(out);
     }
 
-    /// What waited, when it is the client's.
-    pub(super) fn poll_arrived(&mut self, context: &mut Context<'_>) -> Poll<Held> {
-        if self.arrivals.as_ref().is_none_or(|arrivals| arrivals.is_empty()) {
-            return Poll::Ready(Held::Nothing);
-        }
-        self.review(context);
-        let is_parted = self.is_parted();
-        let Some(arrivals) = &mut self.arrivals else { return Poll::Ready(Held::Nothing) };
-        let Some(view) = self.view.as_ref().filter(|_| !is_parted) else {
-            // By what it says a controller may begin with an object that another shard has by then. Its client lists again.
-            if !arrivals.drop_all() {
-                return Poll::Ready(Held::Half);
-            }
-            // Where it can't be asked for again it goes on, and says what leaves from here on.
-            if self.deletes_only.is_none() && self.frames.at_frame_boundary() {
-                return Poll::Ready(Held::Nothing);
-            }
-            // The rest of an event whose beginning is dropped would be no event.
-            self.frames = self.frames.anew();
-            return Poll::Ready(if self.is_silent() { Held::Nothing } else { Held::Dropped });
-        };
-        let piece = task::ready!(arrivals.poll_next(view, context));
-        Poll::Ready(piece.map_or(Held::Nothing, |piece| {
-            self.pending = self.pending.take().max(piece.proves);
-            Held::Piece(piece.bytes)
-        }))
-    }
-
-    /// Looks at a piece that passes; returns what of it the client gets.
-    fn pass(&mut self, piece: Bytes) -> Bytes {
-        self.view.iter().for_each(|view| view.passes(piece.len()));
-        let (pending, is_refused, arrives) = (&mut self.pending, &mut self.is_refused, &mut self.arrives);
+    /// Returns what of the next bytes the client gets, what that proves, and whether an object came that may have children.
+    fn pass(&mut self, piece: Bytes) -> (Bytes, Option<ResourceVersion>, bool) {
+        let (mut proves, mut was_assigned) = (None, false);
+        let is_refused = &mut self.is_refused;
         let found = |event: Event| {
             *is_refused |= event.kind == Kind::Other;
-            *arrives |= event.was_assigned;
+            was_assigned |= event.was_assigned;
             if let Some(version) = event.progress()
-                && pending.as_ref().is_none_or(|highest| highest < version)
+                && proves.as_ref().is_none_or(|highest| highest < version)
             {
-                *pending = Some(version.clone());
+                proves = Some(version.clone());
             }
         };
         let piece = match &mut self.filter {
@@ -461,40 +226,240 @@ impl WatchStream {
             Some(marker) => marker.pass(&piece),
             None => piece,
         };
-        if self.frames.is_closed() {
-            // Before its client answers to that.
-            self.ended();
-        }
-        let kept = self.frames.kept() + self.marker.as_ref().map_or(0, |marker| marker.kept());
-        if !self.permit.resize(kept) {
-            let resource = self.resource().map(display);
-            tracing::warn!(resource, "a watch is ended: there is no room to keep its event until it can be read");
-            self.end = Some(ready(End::MalformedFrame).boxed());
-        }
-        if self.view.is_some() && self.frames.is_opaque() {
-            let resource = self.resource().map(display);
-            tracing::warn!(
-                resource,
-                "a watch is ended: what the API server sent is not in the format that it announced"
-            );
-            self.end = Some(ready(End::MalformedFrame).boxed());
-        }
-        piece
-    }
-
-    /// The client's connection took what passed.
-    pub(super) fn delivered(&mut self) {
-        let Some(view) = &self.view else { return };
         // Where the end of the initial events was withheld, what leaves behind it does not place a watch.
-        let is_placed = !self.has_gap && (!self.is_parted() || view.position().is_some());
-        if let Some(version) = self.pending.take_if(|_| is_placed) {
-            view.advance(&version);
+        let is_placed = !self.has_gap && (!self.is_parted() || self.position.is_some());
+        (piece, proves.filter(|_| is_placed), was_assigned)
+    }
+
+    /// The client gets this, which proves that.
+    fn send(&mut self, bytes: Bytes, proves: Option<ResourceVersion>, out: &mut Effects) {
+        if !bytes.is_empty() {
+            out.push_back(Effect::Send(bytes));
+        }
+        if let Some(version) = proves.filter(|_| self.traits.is_of_ring) {
+            self.position = self.position.take().max(Some(version.clone()));
+            out.push_back(Effect::Advance(version));
         }
     }
 
-    /// Whether an end here takes away what the client can't do without. A server on the way that cut a watch of the
-    /// ring did so as if it were whole.
-    pub(super) fn is_cut_short(&self) -> bool {
-        self.is_of_ring && !self.at_frame_boundary()
+    /// The next of what was held is the client's.
+    fn release(&mut self, now: Instant, out: &mut Effects) {
+        let State::Holding(holding) = &mut self.state else { return };
+        let (next, asks) = holding.release();
+        if asks {
+            out.push_back(Effect::AskAboutChildren);
+        }
+        let ended = holding.is_empty().then(|| holding.ended.take());
+        if let Some(Piece { bytes, proves, .. }) = next {
+            self.send(bytes, proves, out);
+        }
+        if let Some(ended) = ended {
+            self.state = State::Live;
+            if let Some(error) = ended {
+                self.upstream_ended(error, now, out);
+            }
+        }
+    }
+
+    /// From here on the client is told what leaves, or nothing, until it can open another watch.
+    fn part(&mut self, now: Instant, out: &mut Effects) {
+        let held = mem::replace(&mut self.state, State::Leaving { waits_for_rest: false, began: None });
+        let was_held = matches!(held, State::Holding(_));
+        if let State::Holding(holding) = held
+            && !holding.begins()
+        {
+            return self.end(Ending::HalfAnEvent, out);
+        }
+        // By what was held a controller may begin with an object that another shard has by then. The rest of an event
+        // whose beginning is dropped would be no event.
+        let is_cut = was_held && !self.at_frame_boundary();
+        if is_cut {
+            self.frames = self.frames.anew();
+        }
+        let (is_half, events) = (!self.at_frame_boundary(), self.traits.without_lease);
+        self.filter.get_or_insert_with(|| EventFilter::from_here(events, &self.frames).into()).let_only(events);
+        if events == EventSet::Nothing {
+            out.extend([Effect::BreakOff, Effect::CloseView]);
+        }
+        if is_half && self.frames.is_opaque() {
+            out.push_back(Effect::BreakOff);
+            return self.end(Ending::HalfAnEvent, out);
+        }
+        if is_half {
+            self.state = State::Leaving { waits_for_rest: true, began: None };
+            out.push_back(Effect::WaitForRest);
+        } else if was_held && !self.is_silent() && (is_cut || self.traits.reopens) {
+            // From what its client has: what left may be among what was held.
+            out.push_back(Effect::StopReading);
+            if !self.reopen(now, out) {
+                self.end_in_order(out);
+            }
+        } else {
+            self.read_if_of_use(out);
+        }
+    }
+
+    /// Stops reading where nothing that comes is for the client any more.
+    fn read_if_of_use(&mut self, out: &mut Effects) {
+        if self.is_silent() && self.at_frame_boundary() {
+            out.push_back(Effect::StopReading);
+        }
+    }
+
+    fn upstream_ended(&mut self, error: Option<BodyError>, now: Instant, out: &mut Effects) {
+        if let State::Holding(holding) = &mut self.state {
+            holding.ended = Some(error);
+            return;
+        }
+        if self.reopen(now, out) {
+            return;
+        }
+        let Some(error) = error else {
+            if self.is_in_time(now) {
+                out.push_back(Effect::BreakOffUnlessEnded);
+            }
+            // A server on the way that cut a watch of the ring did so as if it were whole.
+            if self.traits.is_of_ring && !self.at_frame_boundary() {
+                return self.end(Ending::HalfAnEvent, out);
+            }
+            return self.end_in_order(out);
+        };
+        out.push_back(Effect::BreakOffUnlessEnded);
+        if !self.at_frame_boundary() {
+            return self.end(Ending::Error(error), out);
+        }
+        tracing::debug!(%error, "the API server is gone: a watch ends");
+        self.end_in_order(out);
+    }
+
+    /// Asks for the watch again, from where it has come. Returns whether it does.
+    fn reopen(&mut self, now: Instant, out: &mut Effects) -> bool {
+        let is_refused = mem::take(&mut self.is_refused);
+        let may_reopen = self.traits.reopens && self.at_frame_boundary() && self.is_in_time(now);
+        let State::Leaving { began, .. } = &mut self.state else { return false };
+        let Some(at) = began.clone().max(self.position.clone()).filter(|_| may_reopen && self.position.is_some())
+        else {
+            return false;
+        };
+        // So an API server answers from before all that it knows: one that was asked just for that.
+        let is_old = is_refused && began.is_some();
+        out.push_back(Effect::Reopen(Position { at, is_old, encoding: self.frames.encoding() }));
+        self.state = State::Reopening { began: began.take() };
+        true
+    }
+
+    fn reopened(&mut self, frames: Frames, from: ResourceVersion, has_gap: bool, out: &mut Effects) {
+        if !frames.are_like(&self.frames) {
+            return self.end_in_order(out);
+        }
+        self.has_gap |= has_gap;
+        self.frames = frames;
+        self.filter = self.filter.as_ref().map(|filter| filter.anew().into());
+        self.marker = self.marker.take().map(|_| Box::default());
+        self.state = State::Leaving { waits_for_rest: false, began: Some(from) };
+    }
+
+    /// It ends. Where it was asked for again its client may not know yet what left: that is found out first, as the client
+    /// lists again a second later.
+    fn regained(&mut self, out: &mut Effects) {
+        let (was_away, began) = match &self.state {
+            State::Leaving { began, .. } => (began.is_some(), began.clone()),
+            State::Reopening { began } => (true, began.clone()),
+            State::Live | State::Holding(_) | State::CatchingUp | State::Ended => return,
+        };
+        if let Some(position) = self.position.clone().filter(|_| was_away && self.at_frame_boundary()) {
+            let (at, encoding) = (began.max(Some(position.clone())).unwrap_or(position), self.frames.encoding());
+            out.extend([Effect::StopReading, Effect::FindOut(Position { at, is_old: true, encoding })]);
+            self.state = State::CatchingUp;
+            return;
+        }
+        out.push_back(Effect::BreakOff);
+        let told = self.last_word();
+        self.end_with(told, out);
+    }
+
+    fn end_by(&mut self, end: End, out: &mut Effects) {
+        if end != End::Closing {
+            out.push_back(Effect::BreakOff);
+        }
+        if let State::Holding(holding) = &self.state {
+            if !holding.begins() {
+                return self.end(Ending::HalfAnEvent, out);
+            }
+            if !self.at_frame_boundary() {
+                // The client has nothing of the event under way.
+                self.frames = self.frames.anew();
+            }
+        }
+        let told = match end {
+            End::RingChanged => self.expired(LIST_AGAIN),
+            End::Unplaced => self.expired(LIST_ANEW),
+            End::Closing => self.last_word(),
+            End::NoRoom => None,
+        };
+        self.end_with(told, out);
+    }
+
+    /// What its client has to be told when nothing more comes, if that can be said here.
+    fn last_word(&mut self) -> Option<Bytes> {
+        // What was withheld the next proxy does not know of. Where no object moves the client goes on from where it is.
+        if self.is_parted() && self.traits.is_of_ring { self.expired(LIST_AFTER_THE_GAP) } else { self.frames.close() }
+    }
+
+    fn expired(&mut self, message: &str) -> Option<Bytes> {
+        if self.withholds() {
+            // The client has nothing of the event under way.
+            self.frames = self.frames.anew();
+        }
+        self.frames.expired(message)
+    }
+
+    /// A `DELETED` of the proxy's own.
+    fn deleted(&self, deleted: &Deleted) -> Bytes {
+        let event = self.frames.deleted(deleted, self.traits.form);
+        if self.marker.is_some() { frames::marked(&event, Timestamp::now()).into() } else { event }
+    }
+
+    /// It ends with its last word.
+    fn end_in_order(&mut self, out: &mut Effects) {
+        out.extend(self.last_word().map(Effect::Send));
+        self.end(Ending::InOrder, out);
+    }
+
+    /// It ends with this; without it, in order where its client has whole events.
+    fn end_with(&mut self, told: Option<Bytes>, out: &mut Effects) {
+        let in_order = told.is_some() || self.at_frame_boundary();
+        out.extend(told.map(Effect::Send));
+        self.end(if in_order { Ending::InOrder } else { Ending::HalfAnEvent }, out);
+    }
+
+    fn end(&mut self, ending: Ending, out: &mut Effects) {
+        self.state = State::Ended;
+        out.push_back(Effect::End(ending));
+    }
+
+    /// Whether its client is told no more than what leaves.
+    fn is_parted(&self) -> bool {
+        !matches!(self.state, State::Live | State::Holding(_))
+    }
+
+    /// Whether nothing that comes is for its client any more. By WebSocket the end is.
+    fn is_silent(&self) -> bool {
+        self.is_parted() && self.traits.without_lease == EventSet::Nothing && !self.traits.is_websocket
+    }
+
+    /// Whether it is to last for longer.
+    fn is_in_time(&self, now: Instant) -> bool {
+        self.traits.until > now
+    }
+
+    /// Whether what the client has, with what is held, is a number of whole events.
+    fn at_frame_boundary(&self) -> bool {
+        self.frames.at_frame_boundary() || self.withholds()
+    }
+
+    /// Whether the client has nothing of the event under way.
+    fn withholds(&self) -> bool {
+        self.filter.as_ref().is_some_and(|it| it.withholds()) || self.marker.as_ref().is_some_and(|it| it.withholds())
     }
 }

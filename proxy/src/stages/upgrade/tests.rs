@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use futures::{
-    FutureExt,
-    future::{pending, poll_immediate},
-};
+use futures::future::poll_immediate;
 use proptest::prelude::*;
 use ringside_ring::cluster_ring::GroupResource;
 use tokio::{
@@ -16,6 +13,7 @@ use tokio::{
 use super::*;
 use crate::{
     frames::Frames,
+    stages::tap,
     views::{
         Views,
         fixtures::{self, leaving},
@@ -41,7 +39,7 @@ async fn a_watch_by_websocket_has_come_as_far_as_what_the_client_took() {
     // The client's side takes half of the message before the test reads it.
     let ((mut server, from), (to, mut client)) = (duplex(1024), duplex(message.len() / 2));
     server.write_all(&message).await.unwrap();
-    let watched = WatchStream::new(Frames::websocket(), Some(view), true, FutureExt::boxed(pending()));
+    let watched = tap::fixtures::open(Frames::websocket(), Some(view));
     let mut copying = Box::pin(down(from, to, (Some(watched), None), None));
     let (twelve, mut taken) = (leaving(things, None, 12), vec![0; message.len()]);
     assert!(poll_immediate(&mut copying).await.is_none());
@@ -62,7 +60,7 @@ fn watch() -> (DuplexStream, DuplexStream) {
     let ((client, near), (far, server)) = (duplex(1024), duplex(1024));
     tokio::spawn(async move {
         let heartbeat = Arc::new(Heartbeat::new());
-        let watched = WatchStream::new(Frames::websocket(), None, true, FutureExt::boxed(pending()));
+        let watched = tap::fixtures::open(Frames::websocket(), None);
         let ((from_client, to_client), (from_server, to_server)) = (tokio::io::split(near), tokio::io::split(far));
         let both = tokio::try_join!(
             up(from_client, to_server, &heartbeat),
