@@ -199,7 +199,7 @@ impl WatchStream {
         if let State::Leaving { waits_for_rest, .. } = &mut self.state {
             *waits_for_rest &= !at_frame_boundary;
         }
-        self.read_if_of_use(out);
+        self.stop_if_silent(out);
     }
 
     /// Returns what of the next bytes the client gets, what that proves, and whether an object came that may have children.
@@ -295,12 +295,12 @@ impl WatchStream {
                 self.end_in_order(out);
             }
         } else {
-            self.read_if_of_use(out);
+            self.stop_if_silent(out);
         }
     }
 
     /// Stops reading where nothing that comes is for the client any more.
-    fn read_if_of_use(&mut self, out: &mut Effects) {
+    fn stop_if_silent(&mut self, out: &mut Effects) {
         if self.is_silent() && self.at_frame_boundary() {
             out.push_back(Effect::StopReading);
         }
