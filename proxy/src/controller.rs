@@ -34,7 +34,7 @@ pub enum Mode {
 
 /// The state of the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ControllerState {
     /// Not known, as the proxy was restarted: what the one before it said stands.
     Unknown,
     /// It works.
@@ -58,7 +58,7 @@ pub struct Controller {
     views: Views,
     waits: Waits,
     check: Check,
-    state: Arc<watch::Sender<State>>,
+    state: Arc<watch::Sender<ControllerState>>,
 }
 
 impl Controller {
@@ -72,9 +72,9 @@ impl Controller {
     ) -> Self {
         check.pass();
         let state = match mode {
-            Mode::Always => State::Working,
-            Mode::Watching if restarted => State::Unknown,
-            Mode::Watching => State::Absent { since: Instant::now(), worked: false },
+            Mode::Always => ControllerState::Working,
+            Mode::Watching if restarted => ControllerState::Unknown,
+            Mode::Watching => ControllerState::Absent { since: Instant::now(), worked: false },
         };
         Self { mode, lease_duration, views, waits, check, state: Arc::new(watch::Sender::new(state)) }
     }
@@ -82,27 +82,27 @@ impl Controller {
     /// What the Lease says; none where what stands there stays.
     pub fn said(&self) -> Option<&'static str> {
         match *self.state.borrow() {
-            State::Unknown => None,
-            State::Working => Some(controller::Controller::Working.as_str()),
-            State::Leaving => Some(controller::Controller::Leaving.as_str()),
-            State::Absent { .. } => Some(controller::Controller::Absent.as_str()),
+            ControllerState::Unknown => None,
+            ControllerState::Working => Some(controller::Controller::Working.as_str()),
+            ControllerState::Leaving => Some(controller::Controller::Leaving.as_str()),
+            ControllerState::Absent { .. } => Some(controller::Controller::Absent.as_str()),
         }
     }
 
     /// The shard leaves: from now on the Lease says so, whatever is seen of the controller.
     pub(crate) fn leave(&self) {
         self.check.pass();
-        self.state.send_replace(State::Leaving);
+        self.state.send_replace(ControllerState::Leaving);
     }
 
     /// Tells when the state changes.
-    pub fn changes(&self) -> watch::Receiver<State> {
+    pub fn changes(&self) -> watch::Receiver<ControllerState> {
         self.state.subscribe()
     }
 
     /// For how long it has been absent; zero while it works.
     pub fn absent_for(&self) -> Duration {
-        let State::Absent { since, .. } = *self.state.borrow() else { return Duration::ZERO };
+        let ControllerState::Absent { since, .. } = *self.state.borrow() else { return Duration::ZERO };
         since.elapsed()
     }
 
@@ -120,7 +120,7 @@ impl Controller {
                 (mains, seen_since) = (known, Instant::now());
             }
             let (before, now) = (*self.state.borrow(), Instant::now());
-            if before == State::Leaving {
+            if before == ControllerState::Leaving {
                 return pending().await;
             }
             let is_here = |it: &&GroupResource| self.views.here_until(it, self.lease_duration) > Some(now);
@@ -136,7 +136,7 @@ impl Controller {
             self.tell(before, state, &missing, waiting.as_ref());
             tokio::select! {
                 () = sleep_until(wake.unwrap_or(now)), if wake.is_some() || state != before => {}
-                () = begins.notified(), if state != State::Working => {}
+                () = begins.notified(), if state != ControllerState::Working => {}
                 () = waits.notified() => {}
                 changed = knowledge.changed() => if changed.is_err() {
                     // The proxy is ending.
@@ -150,29 +150,29 @@ impl Controller {
     /// worked may be away for two durations of the Lease, and has to stay for as long when it comes back later.
     fn next(
         &self,
-        before: State,
+        before: ControllerState,
         now: Instant,
         (mains, seen_since, waiting): (&BTreeSet<GroupResource>, Instant, Option<&Waiting>),
         stays_since: Option<Instant>,
-    ) -> (State, Option<Instant>) {
+    ) -> (ControllerState, Option<Instant>) {
         let tolerance = 2 * self.lease_duration;
         let expected = mains.iter().map(|it| self.views.expected_until(it, tolerance));
         let away = expected.map(|until| until.max(Some(seen_since + tolerance))).min().flatten();
         let away = away.into_iter().chain(waiting.map(|it| it.since + tolerance)).min();
         match (before, stays_since) {
-            (State::Working, _) if away.is_some_and(|away| away <= now) => {
-                (State::Absent { since: now, worked: true }, None)
+            (ControllerState::Working, _) if away.is_some_and(|away| away <= now) => {
+                (ControllerState::Absent { since: now, worked: true }, None)
             }
-            (State::Unknown, None) if away.is_some_and(|away| away <= now) => {
-                (State::Absent { since: now, worked: false }, None)
+            (ControllerState::Unknown, None) if away.is_some_and(|away| away <= now) => {
+                (ControllerState::Absent { since: now, worked: false }, None)
             }
-            (State::Unknown, None) => (before, away),
-            (State::Absent { worked: true, .. }, Some(since)) if now < since + tolerance => {
+            (ControllerState::Unknown, None) => (before, away),
+            (ControllerState::Absent { worked: true, .. }, Some(since)) if now < since + tolerance => {
                 let here = mains.iter().map(|it| self.views.here_until(it, self.lease_duration));
                 (before, here.chain([Some(since + tolerance)]).min().flatten())
             }
-            (State::Absent { .. }, None) => (before, None),
-            (_, _) => (State::Working, away),
+            (ControllerState::Absent { .. }, None) => (before, None),
+            (_, _) => (ControllerState::Working, away),
         }
     }
 
@@ -184,19 +184,25 @@ impl Controller {
         Some(mains.cloned().collect())
     }
 
-    fn tell(&self, before: State, state: State, missing: &[&GroupResource], waiting: Option<&Waiting>) {
+    fn tell(
+        &self,
+        before: ControllerState,
+        state: ControllerState,
+        missing: &[&GroupResource],
+        waiting: Option<&Waiting>,
+    ) {
         let resources = missing.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         match state {
-            State::Absent { .. } => self.check.fail(match waiting {
+            ControllerState::Absent { .. } => self.check.fail(match waiting {
                 Some(lock) => {
                     format!("no objects for the shard; its controller waits for {lock}: let it elect by a Lease")
                 }
                 None => format!("no objects for the shard; no view of: {resources}"),
             }),
-            State::Unknown | State::Working | State::Leaving => self.check.pass(),
+            ControllerState::Unknown | ControllerState::Working | ControllerState::Leaving => self.check.pass(),
         }
         // It may have been told meanwhile that the shard leaves.
-        let is_told = |now: &mut State| *now == before && std::mem::replace(now, state) != state;
+        let is_told = |now: &mut ControllerState| *now == before && std::mem::replace(now, state) != state;
         if self.state.send_if_modified(is_told) {
             let waits_for = waiting.map(tracing::field::display);
             tracing::info!(?state, resources, waits_for, "state of the controller changed: resources have no view");

@@ -23,14 +23,14 @@ use crate::access::{AccessError, Handout};
 
 /// Detects whether the controller's process ran through a gap, by the generation of its token. Cheap to clone.
 #[derive(Clone)]
-pub struct GapDetector(Arc<Inner>);
+pub struct GapDetector(Arc<SharedGap>);
 
-struct Inner {
+struct SharedGap {
     handout: Handout,
     check: Check,
     /// The generation that this proxy began with.
     first: u64,
-    state: Mutex<State>,
+    state: Mutex<GapState>,
     /// The generation of the process that is there, if that is the last one: then nothing need be looked at.
     settled: AtomicU64,
 }
@@ -38,7 +38,7 @@ struct Inner {
 /// No generation comes so far.
 const NONE: u64 = u64::MAX;
 
-struct State {
+struct GapState {
     generation: u64,
     /// Whether a process has come with it.
     seen: bool,
@@ -58,8 +58,8 @@ impl GapDetector {
     /// Creates the detector: there was no gap since the token was handed out with this generation.
     pub fn new(handout: Handout, generation: u64, check: Check) -> Self {
         check.pass();
-        let state = Mutex::new(State { generation, seen: false, stale: None, older: false });
-        Self(Arc::new(Inner { handout, check, first: generation, state, settled: AtomicU64::new(NONE) }))
+        let state = Mutex::new(GapState { generation, seen: false, stale: None, older: false });
+        Self(Arc::new(SharedGap { handout, check, first: generation, state, settled: AtomicU64::new(NONE) }))
     }
 
     /// A request came with a token of this generation. `is_older` is called, once, when that shows that the controller was there
@@ -111,7 +111,7 @@ impl GapDetector {
         // Else another gap began before this was written: for both it is the same.
         if state.generation < next {
             self.0.settled.store(NONE, Ordering::Release);
-            *state = State { generation: next, seen: false, stale: None, older: state.older };
+            *state = GapState { generation: next, seen: false, stale: None, older: state.older };
         }
     }
 

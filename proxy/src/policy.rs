@@ -143,7 +143,7 @@ pub async fn follow(
     shutdown: Shutdown,
 ) -> Result<(), Infallible> {
     let mut events = events(client.clone(), &ring, Duration::ZERO);
-    let mut follower = Follower::new(ring, namespace, knowledge, check);
+    let mut follower = PolicyFollower::new(ring, namespace, knowledge, check);
     loop {
         tokio::select! {
             () = shutdown.wait() => return Ok(()),
@@ -172,7 +172,7 @@ fn events(
     once(sleep(wait)).filter_map(|()| ready(None)).chain(events).boxed()
 }
 
-struct Follower {
+struct PolicyFollower {
     ring: RingName,
     /// The namespace of the shard's Lease.
     namespace: String,
@@ -190,7 +190,7 @@ struct Follower {
     refused: Option<(Instant, String)>,
 }
 
-impl Follower {
+impl PolicyFollower {
     /// One that has seen nothing yet.
     fn new(ring: RingName, namespace: String, knowledge: watch::Sender<RingState>, check: Check) -> Self {
         Self {

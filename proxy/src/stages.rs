@@ -214,7 +214,7 @@ pub fn stack(
         .layer_fn(|next| {
             let (gate, knowledge) = (shared.gate.clone(), shared.knowledge.clone());
             let (locks, hold) = (shared.locks.clone(), shared.hold.clone());
-            admit::Admit::new(Arc::new(next), forward.clone(), admit::State { gate, knowledge, locks, hold })
+            admit::Admit::new(Arc::new(next), forward.clone(), admit::AdmitState { gate, knowledge, locks, hold })
         })
         .layer_fn(|next| {
             let keys = shared.hides_labels.then(|| Keys::of(&shared.labels));
@@ -226,7 +226,7 @@ pub fn stack(
         .layer_fn(|next| peer::Peers::new(Arc::new(next), shared.peerings.clone(), shared.presence.clone()))
         .layer_fn(|next| {
             let alone = fence::DetachedWrites { tasks: shared.upgraded.clone(), abort: shared.abort.clone() };
-            let state = fence::State {
+            let state = fence::FenceState {
                 fence: shared.fence.clone(),
                 views: shared.views.clone(),
                 labels: shared.labels.clone(),
@@ -239,7 +239,7 @@ pub fn stack(
             select::Select::new(Arc::new(next), own.clone(), fence, views, metrics)
         })
         .layer_fn(|next| {
-            let state = tap::State {
+            let state = tap::TapState {
                 views: shared.views.clone(),
                 marks: shared.marks,
                 metrics: shared.metrics.clone(),

@@ -156,7 +156,7 @@ pub enum Refusal {
 /// Seconds after which a client should try again what may work by then.
 const RETRY_AFTER: i32 = 1;
 
-struct Answer {
+struct Reply {
     code: StatusCode,
     reason: &'static str,
     /// Short, for metrics.
@@ -165,10 +165,10 @@ struct Answer {
 }
 
 impl Refusal {
-    fn answer(&self) -> Answer {
-        let answer = |code, reason, label| Answer { code, reason, label, retry: false };
+    fn answer(&self) -> Reply {
+        let answer = |code, reason, label| Reply { code, reason, label, retry: false };
         let later =
-            |label| Answer { code: StatusCode::SERVICE_UNAVAILABLE, reason: "ServiceUnavailable", label, retry: true };
+            |label| Reply { code: StatusCode::SERVICE_UNAVAILABLE, reason: "ServiceUnavailable", label, retry: true };
         match self {
             Self::Unauthorized | Self::RejectedToken => answer(StatusCode::UNAUTHORIZED, "Unauthorized", "token"),
             Self::UnverifiedToken(_) => later("account"),
@@ -190,7 +190,7 @@ impl Refusal {
             Self::Unlabelled(_) => later("unlabelled"),
             Self::FloorUnknown(_) => later("floor"),
             Self::NoRoom => {
-                Answer { code: StatusCode::TOO_MANY_REQUESTS, reason: "TooManyRequests", label: "buffers", retry: true }
+                Reply { code: StatusCode::TOO_MANY_REQUESTS, reason: "TooManyRequests", label: "buffers", retry: true }
             }
             Self::BodyStalled(_) => answer(StatusCode::REQUEST_TIMEOUT, "Timeout", "stalled"),
             // The controller has to find out again whether there is something to create. A 503 some clients (fabric8)
@@ -243,7 +243,7 @@ impl Refusal {
 
     /// The answer to the client, in the form that it asked for.
     pub(crate) fn into_response(self, encoding: Encoding) -> Response<Body> {
-        let Answer { code, reason, retry, .. } = self.answer();
+        let Reply { code, reason, retry, .. } = self.answer();
         let mut status = wire::Status::failure(code, reason, format!("ringside-proxy: {self}"));
         // Of errors about one object the kind is the resource (`NewNotFound` of k8s.io/apimachinery).
         status.details = self.object().map(|Named { resource: GroupResource { group, resource: kind }, name }| {

@@ -40,7 +40,7 @@ mod scope;
 mod tests;
 
 pub use catch_up::{CacheProbe, Watching};
-use registry::{OfResource, Open, Registry, State, Waiting};
+use registry::{OfResource, Open, Registry, ViewState, WaitingDrain};
 pub use scope::{DrainingObject, Fields, Scope};
 
 /// How long a watch that ended holds what it has not seen go, unless it is continued: clients try again within a second or two.
@@ -87,7 +87,7 @@ pub struct View {
     views: Views,
     scope: Arc<Scope>,
     id: u64,
-    state: Arc<State>,
+    state: Arc<ViewState>,
 }
 
 /// How a view begins.
@@ -130,7 +130,7 @@ pub struct BlockingView {
     pub is_placed: bool,
     /// When the API server answered.
     pub opened: Instant,
-    state: Arc<State>,
+    state: Arc<ViewState>,
 }
 
 impl Views {
@@ -152,7 +152,7 @@ impl Views {
         let id = registry.next_id();
         let of = registry.of(&scope.resource);
         let is_page = matches!(kind, Kind::Page(_));
-        let (scope, state) = (Arc::new(scope), Arc::new(State::default()));
+        let (scope, state) = (Arc::new(scope), Arc::new(ViewState::default()));
         let open = Open::new(scope.clone(), kind, state.clone());
         if is_page && open.position < of.gone {
             return Err(Expired);
@@ -305,7 +305,7 @@ impl Views {
                 }
                 let over = holding.into_iter().flatten().min();
                 let ((wake, woken), key) = (oneshot::channel(), (object.version.clone(), id));
-                of.waiting.insert(key.clone(), Waiting { object: object.clone(), wake });
+                of.waiting.insert(key.clone(), WaitingDrain { object: object.clone(), wake });
                 (Waiter { views: self, resource: &object.resource, key }, woken, over)
             };
             // The sender lives as long as the waiter; either way the condition is looked at again.

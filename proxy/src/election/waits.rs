@@ -25,24 +25,24 @@ const HOLDER: &[u8] = b"holderIdentity";
 
 /// Locks of the controller's elections that another replica holds, and the names of the controller. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Waits(Arc<Inner>);
+pub struct Waits(Arc<SharedWaits>);
 
 #[derive(Debug, Default)]
-struct Inner {
-    state: Mutex<State>,
+struct SharedWaits {
+    state: Mutex<WaitsState>,
     changed: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    kept: HashMap<String, Kept>,
+struct WaitsState {
+    kept: HashMap<String, KeptLock>,
     /// As which the controller was seen to hold locks.
     own: BTreeSet<String>,
 }
 
 /// That another holder keeps a lock.
 #[derive(Debug)]
-struct Kept {
+struct KeptLock {
     holder: String,
     since: Instant,
     /// When the controller read it last.
@@ -85,7 +85,7 @@ impl Waits {
         } else {
             // Once a controller may read an object for many reasons.
             if !is_full {
-                state.kept.insert(lock.to_owned(), Kept { holder: holder.to_owned(), since: now, last: now });
+                state.kept.insert(lock.to_owned(), KeptLock { holder: holder.to_owned(), since: now, last: now });
             }
             false
         };

@@ -10,7 +10,7 @@ use super::{Uid, writes::Target};
 /// Such a memory.
 #[derive(Debug)]
 pub(super) struct Bounded<V> {
-    by_uid: HashMap<Uid, Entry<V>>,
+    by_uid: HashMap<Uid, BoundedEntry<V>>,
     /// By the hash of what a request names: with a random key, as here, no two names will share one.
     by_name: HashMap<u64, Uid>,
     hasher: RandomState,
@@ -21,7 +21,7 @@ pub(super) struct Bounded<V> {
 }
 
 #[derive(Debug)]
-struct Entry<V> {
+struct BoundedEntry<V> {
     name: u64,
     /// How many had come by then.
     at: u64,
@@ -41,7 +41,7 @@ impl<V> Bounded<V> {
         let name = self.hasher.hash_one(name);
         self.last += 1;
         self.order.push_back((self.last, uid.clone()));
-        self.by_uid.insert(uid.clone(), Entry { name, at: self.last, value });
+        self.by_uid.insert(uid.clone(), BoundedEntry { name, at: self.last, value });
         self.by_name.insert(name, uid)
     }
 
@@ -59,7 +59,7 @@ impl<V> Bounded<V> {
     }
 
     pub(super) fn forget(&mut self, uid: &str) -> Option<V> {
-        let Entry { name, value, .. } = self.by_uid.remove(uid)?;
+        let BoundedEntry { name, value, .. } = self.by_uid.remove(uid)?;
         if self.by_name.get(&name).is_some_and(|it| **it == *uid) {
             self.by_name.remove(&name);
         }

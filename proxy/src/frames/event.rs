@@ -9,11 +9,11 @@ use crate::request::representation::Encoding;
 #[derive(Debug)]
 pub(super) struct Partial {
     encoding: Encoding,
-    state: State,
+    state: PartialState,
 }
 
 #[derive(Debug)]
-enum State {
+enum PartialState {
     /// The type is not known yet.
     Head(Vec<u8>),
     /// An `ADDED`, of which it is of interest whether the sharder wrote to its object.
@@ -29,7 +29,7 @@ enum State {
 impl Partial {
     /// Nothing yet.
     pub(super) fn new(encoding: Encoding) -> Self {
-        Self { encoding, state: State::Head(Vec::new()) }
+        Self { encoding, state: PartialState::Head(Vec::new()) }
     }
 
     pub(super) fn encoding(&self) -> Encoding {
@@ -39,7 +39,7 @@ impl Partial {
     /// Takes the next piece, or of it what is missing to know the event's type. Returns how much, and what is known then.
     pub(super) fn take(&mut self, mut part: &[u8]) -> (usize, Step) {
         let mut step = Step::More;
-        if let State::Head(head) = &mut self.state {
+        if let PartialState::Head(head) = &mut self.state {
             part = &part[..part.len().min(head_of(self.encoding) - head.len())];
             head.extend_from_slice(part);
             if head.len() == head_of(self.encoding) {
@@ -49,16 +49,16 @@ impl Partial {
                 };
                 step = Step::Known(kind);
                 self.state = match kind {
-                    Kind::Added => State::Added(Mentions::default()),
-                    Kind::Modified => State::Modified,
-                    Kind::Deleted | Kind::Bookmark | Kind::Other => State::Keep(std::mem::take(head)),
+                    Kind::Added => PartialState::Added(Mentions::default()),
+                    Kind::Modified => PartialState::Modified,
+                    Kind::Deleted | Kind::Bookmark | Kind::Other => PartialState::Keep(std::mem::take(head)),
                 };
             }
-        } else if let State::Added(mentions) = &mut self.state {
+        } else if let PartialState::Added(mentions) = &mut self.state {
             mentions.take(part);
-        } else if let State::Keep(kept) = &mut self.state {
+        } else if let PartialState::Keep(kept) = &mut self.state {
             if kept.len() + part.len() > MAX_KEPT {
-                self.state = State::TooLong;
+                self.state = PartialState::TooLong;
             } else {
                 kept.extend_from_slice(part);
             }
@@ -69,35 +69,37 @@ impl Partial {
     /// How many of the next bytes [`Self::take`] can take at once.
     pub(super) fn room(&self) -> usize {
         match &self.state {
-            State::Head(head) => head_of(self.encoding) - head.len(),
-            State::Added(_) | State::Modified | State::Keep(_) | State::TooLong => usize::MAX,
+            PartialState::Head(head) => head_of(self.encoding) - head.len(),
+            PartialState::Added(_) | PartialState::Modified | PartialState::Keep(_) | PartialState::TooLong => {
+                usize::MAX
+            }
         }
     }
 
     /// The event has ended, and the next one begins; `None` if there was nothing.
     pub(super) fn end(&mut self) -> Result<Option<Event>, MalformedFrame> {
-        match std::mem::replace(&mut self.state, State::Head(Vec::new())) {
-            State::Head(bytes) | State::Keep(bytes) => match self.encoding {
+        match std::mem::replace(&mut self.state, PartialState::Head(Vec::new())) {
+            PartialState::Head(bytes) | PartialState::Keep(bytes) => match self.encoding {
                 Encoding::Json => json::decode(&bytes),
                 Encoding::Protobuf => protobuf::decode(bytes).map(Some),
             },
-            State::Added(mentions) => {
+            PartialState::Added(mentions) => {
                 Ok(Some(Event { was_assigned: mentions.found(), ..Event::without_version(Kind::Added) }))
             }
-            State::Modified => Ok(Some(Event::without_version(Kind::Modified))),
-            State::TooLong => Ok(Some(Event::without_version(Kind::Other))),
+            PartialState::Modified => Ok(Some(Event::without_version(Kind::Modified))),
+            PartialState::TooLong => Ok(Some(Event::without_version(Kind::Other))),
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        matches!(&self.state, State::Head(head) if head.is_empty())
+        matches!(&self.state, PartialState::Head(head) if head.is_empty())
     }
 
     /// The memory that it takes.
     pub(super) fn kept(&self) -> usize {
         match &self.state {
-            State::Head(bytes) | State::Keep(bytes) => bytes.capacity(),
-            State::Added(_) | State::Modified | State::TooLong => 0,
+            PartialState::Head(bytes) | PartialState::Keep(bytes) => bytes.capacity(),
+            PartialState::Added(_) | PartialState::Modified | PartialState::TooLong => 0,
         }
     }
 }

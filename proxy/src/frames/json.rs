@@ -13,21 +13,21 @@ const TYPE_FIRST: &[u8] = br#"{"type":""#;
 pub(super) const HEAD: usize = TYPE_FIRST.len() + 9;
 
 #[derive(Deserialize)]
-struct WatchEvent<'a> {
+struct JsonEvent<'a> {
     #[serde(borrow, rename = "type")]
     event_type: Cow<'a, str>,
     #[serde(borrow)]
-    object: Option<Object<'a>>,
+    object: Option<EventObject<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Object<'a> {
+struct EventObject<'a> {
     #[serde(borrow)]
-    metadata: Option<Metadata<'a>>,
+    metadata: Option<EventMetadata<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Metadata<'a> {
+struct EventMetadata<'a> {
     #[serde(borrow, rename = "resourceVersion")]
     resource_version: Option<Cow<'a, str>>,
 }
@@ -46,7 +46,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Option<Event>, MalformedFrame> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Ok(None);
     }
-    let event: WatchEvent<'_> = serde_json::from_slice(bytes).map_err(|_| MalformedFrame)?;
+    let event: JsonEvent<'_> = serde_json::from_slice(bytes).map_err(|_| MalformedFrame)?;
     let version = event.object.and_then(|object| object.metadata?.resource_version);
     Ok(Some(Event::of(&event.event_type, version.as_deref())))
 }

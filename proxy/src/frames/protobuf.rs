@@ -34,18 +34,18 @@ pub(super) fn decode(bytes: Vec<u8>) -> Result<Event, MalformedFrame> {
 #[derive(Debug)]
 pub(super) struct Lengths {
     event: Partial,
-    state: State,
+    state: LengthsState,
 }
 
 #[derive(Debug)]
-enum State {
+enum LengthsState {
     /// So many bytes of the length.
     Length([u8; 4], usize),
     /// An event of which so many bytes are still to come.
     Event(u32),
 }
 
-const BORDER: State = State::Length([0; 4], 0);
+const BORDER: LengthsState = LengthsState::Length([0; 4], 0);
 
 impl Lengths {
     pub(super) fn new() -> Self {
@@ -54,16 +54,16 @@ impl Lengths {
 
     pub(super) fn step(&mut self, bytes: &[u8]) -> Result<(usize, Step), MalformedFrame> {
         let (taken, step) = match &mut self.state {
-            State::Length(length, known) => {
+            LengthsState::Length(length, known) => {
                 let take = bytes.len().min(length.len() - *known);
                 length[*known..*known + take].copy_from_slice(&bytes[..take]);
                 *known += take;
                 if *known == length.len() {
-                    self.state = State::Event(u32::from_be_bytes(*length));
+                    self.state = LengthsState::Event(u32::from_be_bytes(*length));
                 }
                 (take, Step::More)
             }
-            State::Event(left) => {
+            LengthsState::Event(left) => {
                 // What does not fit into 32 bits is more than is left.
                 let most = u32::try_from(bytes.len()).unwrap_or(u32::MAX).min(*left);
                 let (taken, step) = self.event.take(&bytes[..most as usize]);
@@ -71,7 +71,7 @@ impl Lengths {
                 (taken, step)
             }
         };
-        if matches!(self.state, State::Event(0)) {
+        if matches!(self.state, LengthsState::Event(0)) {
             self.state = BORDER;
             return Ok((taken, Step::End(self.event.end()?)));
         }
@@ -79,7 +79,7 @@ impl Lengths {
     }
 
     pub(super) fn at_frame_boundary(&self) -> bool {
-        matches!(self.state, State::Length(_, 0))
+        matches!(self.state, LengthsState::Length(_, 0))
     }
 
     pub(super) fn kept(&self) -> usize {

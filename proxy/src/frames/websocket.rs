@@ -17,11 +17,11 @@ pub(super) struct Messages {
     event: Partial,
     /// Whether a message is under way: its last frame is still to come.
     within: bool,
-    state: State,
+    state: MessagesState,
 }
 
 #[derive(Debug)]
-enum State {
+enum MessagesState {
     /// So much of a frame's header.
     Header([u8; MAX_HEADER], usize),
     /// A frame of which `left` bytes are still to come.
@@ -30,7 +30,7 @@ enum State {
     Closed,
 }
 
-const BORDER: State = State::Header([0; MAX_HEADER], 0);
+const BORDER: MessagesState = MessagesState::Header([0; MAX_HEADER], 0);
 
 #[derive(Clone, Copy, Debug)]
 enum Frame {
@@ -53,7 +53,7 @@ impl Messages {
     pub(super) fn step(&mut self, bytes: &[u8]) -> Result<(usize, Step), MalformedFrame> {
         let Some(first) = bytes.first() else { return Ok((0, Step::More)) };
         let (taken, step) = match &mut self.state {
-            State::Header(header, known) => {
+            MessagesState::Header(header, known) => {
                 header[*known] = *first;
                 *known += 1;
                 let step = match parse(&header[..*known])? {
@@ -70,7 +70,7 @@ impl Messages {
                 };
                 (1, step)
             }
-            State::Payload { left, frame } => {
+            MessagesState::Payload { left, frame } => {
                 let most = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
                 let (taken, step) = match frame {
                     Frame::Data { .. } => self.event.take(&bytes[..most]),
@@ -79,10 +79,10 @@ impl Messages {
                 *left -= taken as u64;
                 (taken, step)
             }
-            State::Closed => return Ok((bytes.len(), Step::Known(Kind::Other))),
+            MessagesState::Closed => return Ok((bytes.len(), Step::Known(Kind::Other))),
         };
-        let State::Payload { left: 0, frame } = self.state else { return Ok((taken, step)) };
-        self.state = if matches!(frame, Frame::Close) { State::Closed } else { BORDER };
+        let MessagesState::Payload { left: 0, frame } = self.state else { return Ok((taken, step)) };
+        self.state = if matches!(frame, Frame::Close) { MessagesState::Closed } else { BORDER };
         match frame {
             Frame::Data { last: true, .. } => Ok((taken, Step::End(self.event.end()?))),
             Frame::Control | Frame::Close if !self.within => Ok((taken, Step::End(None))),
@@ -101,7 +101,7 @@ impl Messages {
             }
             self.within = !last;
         }
-        self.state = State::Payload { left, frame };
+        self.state = MessagesState::Payload { left, frame };
         Ok(())
     }
 
@@ -112,7 +112,7 @@ impl Messages {
 
     /// In which encoding a message of ours may stand here: between two frames, and in no message of several frames.
     pub(super) fn border(&self) -> Option<Encoding> {
-        (matches!(self.state, State::Header(_, 0)) && !self.within).then(|| self.event.encoding())
+        (matches!(self.state, MessagesState::Header(_, 0)) && !self.within).then(|| self.event.encoding())
     }
 
     /// Whether it stands there, or the server has said that it sends nothing more.
@@ -122,7 +122,7 @@ impl Messages {
 
     /// Whether the server has said that it sends nothing more.
     pub(super) fn is_closed(&self) -> bool {
-        matches!(self.state, State::Closed)
+        matches!(self.state, MessagesState::Closed)
     }
 
     pub(super) fn kept(&self) -> usize {

@@ -42,7 +42,7 @@ const SETTLES: Duration = Duration::from_secs(1);
 const LISTS_WITHIN: Duration = Duration::from_secs(5);
 const DOUBLED: u32 = 6;
 
-type Object = PartialObjectMeta<DynamicObject>;
+type DrainedObject = PartialObjectMeta<DynamicObject>;
 
 /// Why a version of a resource is followed no longer.
 enum Ended {
@@ -116,7 +116,7 @@ async fn watch(
         shard: handover.shard.clone(),
     };
     let drained = watcher::Config::default().labels(&handover.labels.drained_from(&handover.shard));
-    let objects: Api<Object> = Api::all_with(client, api);
+    let objects: Api<DrainedObject> = Api::all_with(client, api);
     let mut events = pin!(watcher(objects, drained).default_backoff());
     let mut work = Work::new(handover.clone(), resource.clone(), &api.kind, by_patch);
     // When the watch that was begun counts as established. A watcher does not say it: only its failures show.
@@ -176,19 +176,19 @@ pub(super) struct Work<A> {
     resource: GroupResource,
     kind: String,
     acknowledge: A,
-    by_uid: HashMap<Arc<str>, Item>,
+    by_uid: HashMap<Arc<str>, DrainedItem>,
     /// Each ends with its object, or with `None` if it was taken back.
     pub(super) under_way: FuturesUnordered<BoxFuture<'static, Option<Arc<DrainingObject>>>>,
     /// The uids of the list that is under way.
     listed: HashSet<String>,
 }
 
-struct Item {
+struct DrainedItem {
     object: Arc<DrainingObject>,
     abort: AbortHandle,
 }
 
-impl Drop for Item {
+impl Drop for DrainedItem {
     fn drop(&mut self) {
         self.abort.abort();
     }
@@ -207,7 +207,7 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
         }
     }
 
-    pub(super) fn take(&mut self, event: watcher::Event<Object>) {
+    pub(super) fn take(&mut self, event: watcher::Event<DrainedObject>) {
         match event {
             watcher::Event::Init => self.listed.clear(),
             watcher::Event::InitApply(object) => {
@@ -229,12 +229,12 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
     }
 
     /// Without an acknowledgement, as after a forced move: no page of a list from before shows it any more.
-    fn gone(&self, item: &Item) {
+    fn gone(&self, item: &DrainedItem) {
         self.handover.views.gone(&item.object);
     }
 
     /// In a list, or in an event. An event shows the very write that drained the object, unless that was drained before.
-    fn seen(&mut self, object: &Object, in_event: bool) {
+    fn seen(&mut self, object: &DrainedObject, in_event: bool) {
         let Some(drained) = self.drained(object) else { return };
         match self.by_uid.get(&drained.uid) {
             Some(item) if item.object.drain == drained.drain => {}
@@ -252,7 +252,7 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
         let fence = handover.guard(&object);
         let (work, abort) = abortable(let_go(handover, object.clone(), fence, acknowledge));
         let ended = object.clone();
-        self.by_uid.insert(object.uid.clone(), Item { object, abort });
+        self.by_uid.insert(object.uid.clone(), DrainedItem { object, abort });
         self.under_way.push(work.map(|end| end.ok().map(|()| ended)).boxed());
     }
 
@@ -265,7 +265,7 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
     }
 
     /// What the drain needs of an object; `None` if it is not drained from us after all.
-    fn drained(&self, object: &Object) -> Option<DrainingObject> {
+    fn drained(&self, object: &DrainedObject) -> Option<DrainingObject> {
         let metadata = &object.metadata;
         let ownership = self.handover.labels.ownership(metadata.labels.as_ref());
         if ownership.shard != Some(self.handover.shard.as_str()) {

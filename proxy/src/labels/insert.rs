@@ -29,14 +29,14 @@ fn is_a_condition(version: &str) -> bool {
 
 /// What is read of an object in JSON. A member of these that comes twice is an error.
 #[derive(Deserialize)]
-struct Object<'a> {
+struct JsonObject<'a> {
     #[serde(borrow)]
     metadata: &'a RawValue,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metadata<'a> {
+struct JsonMetadata<'a> {
     resource_version: String,
     #[serde(borrow, default, deserialize_with = "present")]
     labels: Option<&'a RawValue>,
@@ -53,8 +53,8 @@ fn map<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Option<T> {
 }
 
 fn in_json(object: &[u8], key: &str, value: &str) -> Option<Vec<u8>> {
-    let Object { metadata } = map(object)?;
-    let Metadata { resource_version, labels } = map(metadata.get().as_bytes())?;
+    let JsonObject { metadata } = map(object)?;
+    let JsonMetadata { resource_version, labels } = map(metadata.get().as_bytes())?;
     if !is_a_condition(&resource_version) {
         return None;
     }

@@ -14,11 +14,11 @@ fn ring(resource: &str) -> Ring {
     ClusterRing::new("example", ClusterRingSpec { resources: vec![resource], ..ClusterRingSpec::default() }).into()
 }
 
-fn follower() -> (Follower, Health, watch::Receiver<RingState>) {
+fn follower() -> (PolicyFollower, Health, watch::Receiver<RingState>) {
     let (health, knowledge) = (Health::new(), ring_state());
     let receiver = knowledge.subscribe();
     let check = health.check("ring", Probe::Ready);
-    (Follower::new("example".parse().unwrap(), "here".to_owned(), knowledge, check), health, receiver)
+    (PolicyFollower::new("example".parse().unwrap(), "here".to_owned(), knowledge, check), health, receiver)
 }
 
 fn forbidden() -> watcher::Error {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 /// The API server's continue token, without its start key, which the proxy does not need.
 #[derive(Deserialize)]
-struct Token {
+struct ContinueToken {
     v: String,
     rv: i64,
 }
@@ -18,7 +18,7 @@ struct Token {
 /// without a state: -1 stands for the newest, whatever the pages before were of, and is what the API server offers whose
 /// list took too long.
 pub(crate) fn start_of_list(token: &str) -> Option<ResourceVersion> {
-    let Token { v, rv } = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(token).ok()?).ok()?;
+    let ContinueToken { v, rv } = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(token).ok()?).ok()?;
     (v == "meta.k8s.io/v1" && rv > 0).then(|| rv.to_string().parse().ok())?
 }
 

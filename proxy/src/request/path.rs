@@ -26,7 +26,7 @@ pub enum BadPath {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct PathTarget {
     pub(super) resource: Resource,
     /// The verb that the path names, whatever the method is.
     pub(super) verb: Option<Verb>,
@@ -55,7 +55,7 @@ const ROOTS: [&str; 15] = [
 ];
 
 /// The resource in a path, or `None` if it is not about one.
-pub(super) fn parse(raw: &str) -> Result<Option<Target>, BadPath> {
+pub(super) fn parse(raw: &str) -> Result<Option<PathTarget>, BadPath> {
     if !is_whole(raw) {
         return Err(BadPath::Encoding(raw.to_owned()));
     }
@@ -82,7 +82,7 @@ pub(super) fn parse(raw: &str) -> Result<Option<Target>, BadPath> {
 }
 
 /// What the segments mean to `NewRequestInfo` of k8s.io/apiserver.
-fn target(parts: &[&str]) -> Option<Target> {
+fn target(parts: &[&str]) -> Option<PathTarget> {
     let (group, version, rest) = match parts {
         ["api", version, rest @ ..] => ("", version, rest),
         ["apis", group, version, rest @ ..] => (*group, version, rest),
@@ -110,7 +110,7 @@ fn target(parts: &[&str]) -> Option<Target> {
         name: part(1),
         subresource: part(2),
     };
-    Some(Target { resource, verb })
+    Some(PathTarget { resource, verb })
 }
 
 /// Whether each `%` begins an escape, without which Go decodes nothing.

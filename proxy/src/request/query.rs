@@ -26,10 +26,10 @@ const MAX_PARAMETERS: usize = 1_000;
 
 /// A query as pairs, each in the form that it came in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Query(Vec<Pair>);
+pub struct Query(Vec<QueryPair>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Pair {
+struct QueryPair {
     raw: String,
     key: String,
     value: String,
@@ -49,7 +49,7 @@ impl Query {
         if count > MAX_PARAMETERS {
             return Err(BadQuery::TooMany(count));
         }
-        Ok(Self(pairs().filter(|pair| !pair.is_empty()).filter_map(Pair::parse).collect()))
+        Ok(Self(pairs().filter(|pair| !pair.is_empty()).filter_map(QueryPair::parse).collect()))
     }
 
     /// The first value of a parameter: the one that the API server uses.
@@ -80,7 +80,7 @@ impl Query {
     pub fn set(&mut self, key: &str, value: &str) {
         self.remove(&[key]);
         let raw = format!("{}={}", utf8_percent_encode(key, &VALUE), utf8_percent_encode(value, &VALUE));
-        self.0.push(Pair { raw, key: key.to_owned(), value: value.to_owned() });
+        self.0.push(QueryPair { raw, key: key.to_owned(), value: value.to_owned() });
     }
 
     /// The query with `key` set to `value` and everything else as it came.
@@ -94,14 +94,14 @@ impl Query {
 impl fmt::Display for Query {
     /// As it is written behind the question mark.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, Pair { raw, .. }) in self.0.iter().enumerate() {
+        for (number, QueryPair { raw, .. }) in self.0.iter().enumerate() {
             write!(f, "{}{raw}", if number == 0 { "" } else { "&" })?;
         }
         Ok(())
     }
 }
 
-impl Pair {
+impl QueryPair {
     /// `None` for what `URL.Query()` drops: a semicolon, or percent-encoding that is not whole.
     ///
     /// Bytes that are no UTF-8 become U+FFFD: no name or number that the proxy looks for has it.

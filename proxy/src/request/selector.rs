@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fmt};
 
 mod lexer;
 
-use lexer::{Token, tokens};
+use lexer::{SelectorToken, tokens};
 
 /// A label selector: all requirements must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Selector {
             requirements.push(parser.requirement()?);
             match parser.next() {
                 None => return Ok(Self(requirements)),
-                Some(Token::Comma) => {}
+                Some(SelectorToken::Comma) => {}
                 Some(other) => return Err(unexpected(Some(other), "',' or the end")),
             }
         }
@@ -106,28 +106,28 @@ impl Requirement {
 }
 
 struct Parser<'a> {
-    tokens: Vec<Token<'a>>,
+    tokens: Vec<SelectorToken<'a>>,
     at: usize,
 }
 
 impl<'a> Parser<'a> {
-    fn peek(&self) -> Option<Token<'a>> {
+    fn peek(&self) -> Option<SelectorToken<'a>> {
         self.tokens.get(self.at).copied()
     }
 
-    fn next(&mut self) -> Option<Token<'a>> {
+    fn next(&mut self) -> Option<SelectorToken<'a>> {
         let token = self.peek();
         self.at += 1;
         token
     }
 
     fn requirement(&mut self) -> Result<Requirement, ParseSelector> {
-        let negated = self.peek() == Some(Token::Not);
+        let negated = self.peek() == Some(SelectorToken::Not);
         if negated {
             self.at += 1;
         }
         let key = match self.next() {
-            Some(Token::Word(key)) => label_key(key)?,
+            Some(SelectorToken::Word(key)) => label_key(key)?,
             other => return Err(unexpected(other, "a label key")),
         };
         let condition = if negated { Condition::DoesNotExist } else { self.condition()? };
@@ -136,16 +136,16 @@ impl<'a> Parser<'a> {
 
     fn condition(&mut self) -> Result<Condition, ParseSelector> {
         match self.peek() {
-            None | Some(Token::Comma) => return Ok(Condition::Exists),
+            None | Some(SelectorToken::Comma) => return Ok(Condition::Exists),
             Some(_) => {}
         }
         match self.next() {
-            Some(Token::Equals) => Ok(Condition::Equals(self.exact_value()?)),
-            Some(Token::NotEquals) => Ok(Condition::NotEquals(self.exact_value()?)),
-            Some(Token::Greater) => Ok(Condition::GreaterThan(self.number()?)),
-            Some(Token::Less) => Ok(Condition::LessThan(self.number()?)),
-            Some(Token::Word("in")) => Ok(Condition::In(self.values()?)),
-            Some(Token::Word("notin")) => Ok(Condition::NotIn(self.values()?)),
+            Some(SelectorToken::Equals) => Ok(Condition::Equals(self.exact_value()?)),
+            Some(SelectorToken::NotEquals) => Ok(Condition::NotEquals(self.exact_value()?)),
+            Some(SelectorToken::Greater) => Ok(Condition::GreaterThan(self.number()?)),
+            Some(SelectorToken::Less) => Ok(Condition::LessThan(self.number()?)),
+            Some(SelectorToken::Word("in")) => Ok(Condition::In(self.values()?)),
+            Some(SelectorToken::Word("notin")) => Ok(Condition::NotIn(self.values()?)),
             other => Err(unexpected(other, "one of =, ==, !=, in, notin, >, <")),
         }
     }
@@ -153,8 +153,8 @@ impl<'a> Parser<'a> {
     /// A value; `key=` means the empty one.
     fn exact_value(&mut self) -> Result<String, ParseSelector> {
         match self.peek() {
-            None | Some(Token::Comma) => Ok(String::new()),
-            Some(Token::Word(value)) => {
+            None | Some(SelectorToken::Comma) => Ok(String::new()),
+            Some(SelectorToken::Word(value)) => {
                 self.at += 1;
                 label_value(value)
             }
@@ -169,28 +169,28 @@ impl<'a> Parser<'a> {
 
     /// `(a,b)`; an empty value between commas counts.
     fn values(&mut self) -> Result<Vec<String>, ParseSelector> {
-        if self.next() != Some(Token::Open) {
+        if self.next() != Some(SelectorToken::Open) {
             return Err(unexpected(self.tokens.get(self.at - 1).copied(), "'('"));
         }
         let mut values = Vec::new();
         loop {
             values.push(match self.peek() {
-                Some(Token::Word(value)) => {
+                Some(SelectorToken::Word(value)) => {
                     self.at += 1;
                     label_value(value)?
                 }
                 _ => String::new(),
             });
             match self.next() {
-                Some(Token::Comma) => {}
-                Some(Token::Close) => return Ok(values),
+                Some(SelectorToken::Comma) => {}
+                Some(SelectorToken::Close) => return Ok(values),
                 other => return Err(unexpected(other, "',' or ')'")),
             }
         }
     }
 }
 
-fn unexpected(found: Option<Token<'_>>, expected: &'static str) -> ParseSelector {
+fn unexpected(found: Option<SelectorToken<'_>>, expected: &'static str) -> ParseSelector {
     let found = found.map_or_else(|| "the end".to_owned(), |token| format!("'{token}'"));
     ParseSelector::Unexpected { found, expected }
 }

@@ -40,7 +40,7 @@ pub struct Admitted {
     pub policy: Arc<Policy>,
     /// The time in which the controller may act; none of a request that tells it whether it may.
     lead: Option<Lead>,
-    state: State,
+    state: AdmitState,
     changes: watch::Receiver<RingState>,
 }
 
@@ -116,12 +116,12 @@ impl Admitted {
 pub struct Admit<S, U> {
     next: S,
     free: Forward<U>,
-    state: State,
+    state: AdmitState,
 }
 
 /// What decides.
 #[derive(Clone, Debug)]
-pub struct State {
+pub struct AdmitState {
     /// Open while this is a shard.
     pub gate: Gate,
     /// What is known of the ring.
@@ -134,13 +134,13 @@ pub struct State {
 
 impl<S, U> Admit<S, U> {
     /// Around the stages for requests of a shard; `free` sends what needs none.
-    pub fn new(next: S, free: Forward<U>, state: State) -> Self {
+    pub fn new(next: S, free: Forward<U>, state: AdmitState) -> Self {
         Self { next, free, state }
     }
 }
 
 /// `acts` unless the request is how the controller finds out whether it may.
-async fn admission(state: State, acts: bool) -> Result<Admitted, Refusal> {
+async fn admission(state: AdmitState, acts: bool) -> Result<Admitted, Refusal> {
     let mut changes = state.knowledge.subscribe();
     let known = timeout(ADMIT_TIMEOUT, changes.wait_for(|now| matches!(now, RingState::Known(_)))).await.is_ok();
     // Before the policy is read: a change after that ends the watch that was decided on the old one.
@@ -205,8 +205,8 @@ pub(super) mod tests {
     };
 
     /// Of a shard that knows its ring.
-    fn state() -> State {
-        let state = State {
+    fn state() -> AdmitState {
+        let state = AdmitState {
             gate: Gate::new(),
             knowledge: policy::ring_state(),
             locks: Arc::new(Locks::new("ns".into())),

@@ -120,12 +120,12 @@ impl Watch {
         }
         let first =
             page(&self.budget, answer).await.map_err(|reason| Refusal::Upstream(UpstreamError::Failed(reason)))?;
-        let Page { frames, then } = first;
+        let ListPage { frames, then } = first;
         let rest = stream::unfold((self, Some(then)), |(watch, then)| async move {
             let (frames, then) = match then {
                 None => return None,
                 Some(Then::Page { token }) => match watch.later_page(&token).await {
-                    Ok(Page { frames, then }) => (only(frames), Some(then)),
+                    Ok(ListPage { frames, then }) => (only(frames), Some(then)),
                     Err(reason) => {
                         tracing::info!(resource = %watch.resource.kind, %reason, "a watch from nothing ends within its list");
                         (only(Frames::json().expired(LIST_BROKE_OFF).unwrap_or_default()), None)
@@ -158,7 +158,7 @@ impl Watch {
     }
 
     /// A page behind the first one.
-    async fn later_page(&self, token: &str) -> Result<Page, BoxError> {
+    async fn later_page(&self, token: &str) -> Result<ListPage, BoxError> {
         let answer = self.list(Some(token))?.await?;
         match answer.status() {
             StatusCode::OK => page(&self.budget, answer).await,
@@ -196,12 +196,12 @@ impl Watch {
 }
 
 /// The events of a page, and what comes behind it.
-struct Page {
+struct ListPage {
     frames: Bytes,
     then: Then,
 }
 
-async fn page(budget: &Budget, answer: Response<Body>) -> Result<Page, BoxError> {
+async fn page(budget: &Budget, answer: Response<Body>) -> Result<ListPage, BoxError> {
     let bytes = budget.collect(answer.into_body(), MAX_PAGE).await?;
     let list: List<Value> = serde_json::from_slice(&bytes)?;
     let kind = list.kind.strip_suffix("List").unwrap_or(&list.kind);
@@ -228,7 +228,7 @@ async fn page(budget: &Budget, answer: Response<Body>) -> Result<Page, BoxError>
     };
     drop(bytes);
     let frames = budget.hold(frames).ok_or("there is no room for a page of its list")?;
-    Ok(Page { frames, then })
+    Ok(ListPage { frames, then })
 }
 
 fn only(frames: Bytes) -> Pieces {

@@ -56,7 +56,7 @@ pub(super) const CONNECTS: [&str; 4] = ["attach", "exec", "portforward", "proxy"
 
 /// What decides.
 #[derive(Clone)]
-pub struct State {
+pub struct FenceState {
     /// What the controller may not write any more, and what it is writing.
     pub fence: fence::Fence,
     /// What it can still see.
@@ -71,7 +71,7 @@ pub struct State {
 #[derive(Clone)]
 pub struct Fence<S> {
     next: S,
-    state: State,
+    state: FenceState,
     kinds: Kinds,
     questions: ApiQuestions,
     detached: DetachedWrites,
@@ -80,14 +80,14 @@ pub struct Fence<S> {
 
 impl<S: Handler> Fence<S> {
     /// Around the stages that narrow and send requests; `own` sends its questions.
-    pub fn new(next: S, own: OwnRequests, state: State, metrics: Metrics, detached: DetachedWrites) -> Self {
+    pub fn new(next: S, own: OwnRequests, state: FenceState, metrics: Metrics, detached: DetachedWrites) -> Self {
         let questions = ApiQuestions::new(own, metrics);
         Self { next, state, kinds: Kinds::default(), questions, detached, relabeler: Relabeler::default() }
     }
 }
 
 /// What is to be done with a request for a resource of the ring.
-enum Access {
+enum RingAccess {
     Pass,
     /// The answer's labels decide.
     Read,
@@ -96,7 +96,7 @@ enum Access {
     Write,
 }
 
-impl Access {
+impl RingAccess {
     fn of(RequestInfo { verb, resource, .. }: &RequestInfo, admitted: &Admitted) -> Self {
         let connects = resource.subresource.as_deref().is_some_and(|it| CONNECTS.contains(&it));
         let policy = &admitted.policy;
@@ -147,8 +147,8 @@ impl<S: Handler> Handler for Fence<S> {
         if !admitted.policy.resources.contains(&resource.kind) {
             return self.next.call(asked);
         }
-        let way = Access::of(info, admitted);
-        if matches!(way, Access::Pass) {
+        let way = RingAccess::of(info, admitted);
+        if matches!(way, RingAccess::Pass) {
             return self.next.call(asked);
         }
         if is_compressed(asked.request.headers()) && !resource.is_behind_api_server() {
@@ -169,12 +169,12 @@ impl<S: Handler> Handler for Fence<S> {
             },
         );
         match way {
-            Access::Pass | Access::Write => {
+            RingAccess::Pass | RingAccess::Write => {
                 let around = write::Around { detached: self.detached.clone(), relabeler: self.relabeler.clone() };
                 write::write(next, check, around, asked).boxed()
             }
-            Access::Read => read::read(next, check, asked).boxed(),
-            Access::AskAndRead => read::ask_and_read(next, check, asked).boxed(),
+            RingAccess::Read => read::read(next, check, asked).boxed(),
+            RingAccess::AskAndRead => read::ask_and_read(next, check, asked).boxed(),
         }
     }
 }

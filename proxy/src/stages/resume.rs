@@ -48,7 +48,7 @@ pub(super) struct Resuming {
 }
 
 /// Why the collection's version is not known.
-pub(super) enum Unknown {
+pub(super) enum VersionUnknown {
     /// Who may not list has no list that could be old.
     MayNotList,
     /// The API server refuses for another reason, as it would refuse the client's own list.
@@ -76,7 +76,7 @@ impl Resuming {
     ///
     /// # Errors
     /// When that is not known.
-    pub(super) async fn judge(self, own: OwnRequests, fence: Fence, views: Views) -> Result<bool, Unknown> {
+    pub(super) async fn judge(self, own: OwnRequests, fence: Fence, views: Views) -> Result<bool, VersionUnknown> {
         let Self { resource, floor, from, question, budget } = self;
         let (of, seen) = (resource.clone(), fence.floor(&resource));
         let version = async move {
@@ -89,7 +89,8 @@ impl Resuming {
             }
             Ok(version)
         };
-        let floor = floor.or_ask(version).await.map_err(|_| Unknown::Refusal(Refusal::FloorUnknown(resource)))??;
+        let floor =
+            floor.or_ask(version).await.map_err(|_| VersionUnknown::Refusal(Refusal::FloorUnknown(resource)))??;
         Ok(from.is_some_and(|from| from < *floor))
     }
 }
@@ -110,16 +111,16 @@ async fn collection_version(
     own: OwnRequests,
     budget: &Budget,
     question: Request<Body>,
-) -> Result<ResourceVersion, Unknown> {
-    let answer = own(question).await.map_err(Unknown::Refusal)?;
+) -> Result<ResourceVersion, VersionUnknown> {
+    let answer = own(question).await.map_err(VersionUnknown::Refusal)?;
     match answer.status() {
         StatusCode::OK => {}
-        StatusCode::FORBIDDEN => return Err(Unknown::MayNotList),
-        _ => return Err(Unknown::Answer(Box::new(answer))),
+        StatusCode::FORBIDDEN => return Err(VersionUnknown::MayNotList),
+        _ => return Err(VersionUnknown::Answer(Box::new(answer))),
     }
     let broken = |reason: String| {
         let reason = format!("the version of a list could not be read: {reason}");
-        Unknown::Refusal(UpstreamError::Failed(reason.into()).into())
+        VersionUnknown::Refusal(UpstreamError::Failed(reason.into()).into())
     };
     let bytes = budget.collect(answer.into_body(), MAX_ANSWER).await.map_err(|it| broken(it.to_string()))?;
     let list: Collection = serde_json::from_slice(&bytes).map_err(|error| broken(error.to_string()))?;

@@ -10,7 +10,7 @@ use super::{
     context::AdmittedRequest,
     narrow::narrow,
     raise::raise,
-    resume::{Resuming, Unknown},
+    resume::{Resuming, VersionUnknown},
 };
 use crate::{fence::Fence, metrics::Metrics, views::Views};
 
@@ -48,9 +48,9 @@ impl<S: Handler> Handler for Select<S> {
         async move {
             match resuming.judge(this.own.clone(), this.fence.clone(), this.views.clone()).await {
                 Ok(is_stale) => asked.context.is_stale = is_stale,
-                Err(Unknown::MayNotList) => {}
-                Err(Unknown::Answer(answer)) => return Ok(*answer),
-                Err(Unknown::Refusal(refusal)) => return Err(refusal),
+                Err(VersionUnknown::MayNotList) => {}
+                Err(VersionUnknown::Answer(answer)) => return Ok(*answer),
+                Err(VersionUnknown::Refusal(refusal)) => return Err(refusal),
             }
             this.send(asked).await
         }

@@ -36,7 +36,7 @@ mod missed;
 mod snapshot_diff;
 mod stream;
 
-use arrive::{Arrivals, Question};
+use arrive::{Arrivals, CacheQuestion};
 pub use body::OpenWatch;
 use deadline::WatchDeadline;
 use deletes_only::DeletesOnly;
@@ -68,12 +68,12 @@ const LIST_AGAIN: &str = "ringside-proxy: the resources of the ring changed: lis
 pub struct Tap<S> {
     next: S,
     own: OwnRequests,
-    state: State,
+    state: TapState,
 }
 
 /// What it works with.
 #[derive(Clone)]
-pub struct State {
+pub struct TapState {
     /// What the controller can still see.
     pub views: Views,
     /// Which clients find a deletionTimestamp in each `DELETED`.
@@ -88,7 +88,7 @@ pub struct State {
 
 impl<S> Tap<S> {
     /// Around the stages that send the request; `own` sends its questions.
-    pub fn new(next: S, own: OwnRequests, state: State) -> Self {
+    pub fn new(next: S, own: OwnRequests, state: TapState) -> Self {
         Self { next, own, state }
     }
 }
@@ -154,7 +154,7 @@ impl<S: Handler> Tap<S> {
             budget,
             window,
         };
-        let question = view.and_then(|view| Question::of(&asked, view.scope(), self.own.clone()));
+        let question = view.and_then(|view| CacheQuestion::of(&asked, view.scope(), self.own.clone()));
         let (upgrades, answered) = (self.state.upgrades.clone(), self.next.call(asked));
         async move {
             let answer = answered.await;

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use ringside_ring::cluster_ring::GroupResource;
 use tokio::time::sleep;
 
-use super::{View, registry::State};
+use super::{View, registry::ViewState};
 
 /// What an API server knows it hands to its watches, each by a queue of its own. So long after that it is on its way here.
 const ON_ITS_WAY: Duration = Duration::from_millis(20);
@@ -34,7 +34,7 @@ impl fmt::Debug for CacheProbe {
 
 /// A watch that is open.
 #[derive(Debug)]
-pub struct Watching(Arc<State>);
+pub struct Watching(Arc<ViewState>);
 
 impl View {
     /// How it is found out what the API server knows that serves this watch.

@@ -43,7 +43,7 @@ pub(super) struct OfResource {
     /// And the last one that it had no time for, so that its client tries again.
     pub(super) last_postponed: Option<Instant>,
     /// Ordered by what they wait for, so that progress wakes only those whom it may concern.
-    pub(super) waiting: BTreeMap<(ResourceVersion, u64), Waiting>,
+    pub(super) waiting: BTreeMap<(ResourceVersion, u64), WaitingDrain>,
     /// Objects that were drained up to here have been released.
     pub(super) gone: Option<ResourceVersion>,
     /// The last objects that were drained.
@@ -73,7 +73,7 @@ pub(super) struct Open {
     pub(super) skipped: Option<SkippedRange>,
     /// What it skipped, and its client has yet to be told.
     pub(super) missed: Vec<Arc<DrainingObject>>,
-    pub(super) state: Arc<State>,
+    pub(super) state: Arc<ViewState>,
     /// When the API server answered, or else when it was asked for.
     pub(super) opened: Instant,
     /// When the API server answered, of a watch that continues none.
@@ -87,7 +87,7 @@ pub(super) struct Open {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct ViewState {
     /// The API server has answered it.
     pub(super) begun: AtomicBool,
     /// The API server had no time for it: its client will ask again, and goes on with what it knows meanwhile.
@@ -110,7 +110,7 @@ pub(super) struct State {
     pub(super) over: AtomicBool,
 }
 
-impl State {
+impl ViewState {
     /// What its client calls itself.
     pub(super) fn agent(&self) -> &str {
         self.client.get().map_or("unknown", |(agent, _)| agent)
@@ -118,7 +118,7 @@ impl State {
 }
 
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingDrain {
     pub(super) object: Arc<DrainingObject>,
     pub(super) wake: oneshot::Sender<()>,
 }
@@ -135,7 +135,7 @@ impl Registry {
 }
 
 impl Open {
-    pub(super) fn new(scope: Arc<Scope>, kind: Kind, state: Arc<State>) -> Self {
+    pub(super) fn new(scope: Arc<Scope>, kind: Kind, state: Arc<ViewState>) -> Self {
         let replaces = kind == Kind::StreamingList;
         let is_watch = replaces || matches!(kind, Kind::Watch(_));
         let from = match kind {

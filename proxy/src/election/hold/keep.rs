@@ -14,7 +14,7 @@ const TICK: Duration = Duration::from_millis(250);
 
 /// How it goes with the looks at one of them.
 #[derive(Default)]
-struct Kept {
+struct LockLooks {
     /// When the last one that succeeded began; none in this term of the shard Lease.
     looked: Option<Moment>,
     next: Option<Moment>,
@@ -38,7 +38,7 @@ impl Hold {
     }
 
     async fn renew(&self, locks: &Locks) -> Infallible {
-        let (mut tick, mut all) = (ticks(), HashMap::<LockName, Kept>::new());
+        let (mut tick, mut all) = (ticks(), HashMap::<LockName, LockLooks>::new());
         loop {
             tick.tick().await;
             let led = locks.led();
@@ -52,14 +52,14 @@ impl Hold {
         }
     }
 
-    async fn keep_one(&self, name: &LockName, kept: &mut Kept, locks: &Locks) {
+    async fn keep_one(&self, name: &LockName, kept: &mut LockLooks, locks: &Locks) {
         let asked = self.clock.now();
         let result = self.look(name, kept.looked, locks).await;
         let lasts = self.standings.lock().get(name).map_or(LASTS, |last_renewal| last_renewal.lasts);
         match result {
             Ok(seen) => {
                 let looked = if seen { Some(asked) } else { kept.looked };
-                *kept = Kept { looked, next: Some(asked + lasts / 5) };
+                *kept = LockLooks { looked, next: Some(asked + lasts / 5) };
             }
             Err(LockRefusal::Conflict(_)) => {
                 tracing::warn!(lock = %name, "another holder has the real lock of the controller's election; showing it, so the controller stops leading");

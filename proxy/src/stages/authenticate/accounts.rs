@@ -52,11 +52,11 @@ struct Inner {
     send: OwnRequests,
     budget: Budget,
     turns: Semaphore,
-    tokens: Mutex<HashMap<[u8; 32], Arc<Token>>>,
+    tokens: Mutex<HashMap<[u8; 32], Arc<KnownToken>>>,
 }
 
 /// What is known of one token. The lock is held while it is asked about: one question is enough for all who wait.
-type Token = tokio::sync::Mutex<Option<Known>>;
+type KnownToken = tokio::sync::Mutex<Option<Known>>;
 
 struct Known {
     until: Instant,
@@ -106,7 +106,7 @@ impl Accounts {
         account
     }
 
-    fn token(&self, hash: [u8; 32]) -> Arc<Token> {
+    fn token(&self, hash: [u8; 32]) -> Arc<KnownToken> {
         let mut tokens = self.0.tokens.lock();
         if tokens.len() >= MAX_TOKENS && !tokens.contains_key(&hash) {
             let has_account = |known: &Option<Known>| known.as_ref().is_some_and(|known| known.account.is_ok());

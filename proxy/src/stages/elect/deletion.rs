@@ -9,7 +9,7 @@ use crate::{election::Locks, request::Query, status::Refusal};
 /// Of `DeleteOptions`.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Options {
+struct DeleteOptions {
     #[serde(default)]
     dry_run: Vec<String>,
 }
@@ -21,7 +21,7 @@ pub(super) fn is_dry(query: &Query, body: &Bytes) -> bool {
     if body.is_empty() {
         return query.first("dryRun").is_some();
     }
-    serde_json::from_slice::<Options>(body).is_ok_and(|options| !options.dry_run.is_empty())
+    serde_json::from_slice::<DeleteOptions>(body).is_ok_and(|options| !options.dry_run.is_empty())
 }
 
 /// Leaves locks out of a deletion of many: the real ones are the ring's, and not this controller's to delete.

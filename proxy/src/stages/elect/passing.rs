@@ -38,10 +38,10 @@ pub(super) fn passing(response: Response<Body>, locks: Arc<Locks>, name: LockNam
     })
 }
 
-type Events = BoxStream<'static, Result<Bytes, BoxError>>;
+type EventStream = BoxStream<'static, Result<Bytes, BoxError>>;
 
 /// The events in a body, without what stands between them.
-fn events(body: Body, encoding: Encoding) -> Events {
+fn events(body: Body, encoding: Encoding) -> EventStream {
     let reader = StreamReader::new(body.into_data_stream().map_err(io::Error::other));
     match encoding {
         Encoding::Json => {
@@ -56,7 +56,7 @@ fn events(body: Body, encoding: Encoding) -> Events {
 }
 
 struct Passing {
-    events: Events,
+    events: EventStream,
     encoding: Encoding,
     locks: Arc<Locks>,
     name: LockName,

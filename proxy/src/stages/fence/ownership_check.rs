@@ -48,7 +48,7 @@ struct Seen {
 }
 
 /// What an owner reference names.
-enum Named {
+enum NamedOwner {
     /// No object of the ring's resources.
     Foreign,
     /// An object of the ring that is deleted. The garbage collector deletes what names it.
@@ -238,8 +238,8 @@ impl OwnershipCheck {
             return Ok(uids);
         }
         match self.owner(owner, namespace).await? {
-            Named::Foreign | Named::Gone => Ok(Vec::new()),
-            Named::There(seen) => self.with_owners(*seen, asks, write_guard).await,
+            NamedOwner::Foreign | NamedOwner::Gone => Ok(Vec::new()),
+            NamedOwner::There(seen) => self.with_owners(*seen, asks, write_guard).await,
         }
     }
 
@@ -256,33 +256,33 @@ impl OwnershipCheck {
     ///
     /// # Errors
     /// When the write must not be sent.
-    async fn owner(&self, owner: &Owner, namespace: Option<&str>) -> Result<Named, Refusal> {
+    async fn owner(&self, owner: &Owner, namespace: Option<&str>) -> Result<NamedOwner, Refusal> {
         if !self.may_be_the_rings(std::slice::from_ref(owner)) {
-            return Ok(Named::Foreign);
+            return Ok(NamedOwner::Foreign);
         }
         let resource = GroupResource { group: group_of(owner).into(), resource: owner.kind.clone() };
         let reference = Target { resource, namespace: None, name: Some(owner.name.clone()) };
         match (self.look_up(owner, namespace).await, self.fence.has_moved(&owner.uid)) {
-            (Ok(Named::There(seen)), _) => Ok(Named::There(seen)),
+            (Ok(NamedOwner::There(seen)), _) => Ok(NamedOwner::There(seen)),
             (_, true) => Err(deny(&reference, DenyReason::Released)),
             (found, false) => found.map_err(|failed| failed.about(&reference)),
         }
     }
 
     /// Asks for the object that an owner reference of a group of the ring names.
-    async fn look_up(&self, owner: &Owner, namespace: Option<&str>) -> Result<Named, QuestionError> {
+    async fn look_up(&self, owner: &Owner, namespace: Option<&str>) -> Result<NamedOwner, QuestionError> {
         // A kind that is remembered may not be served any more: then it is looked up once more.
         for _ in 0..2 {
             let (target, version) = self.kinds.target(&self.questions, owner, namespace).await?;
             if !self.cache_scope.policy.resources.contains(&target.resource) {
-                return Ok(Named::Foreign);
+                return Ok(NamedOwner::Foreign);
             }
             let asked = self.fence.asking();
             match self.questions.find(&target, &version).await? {
                 Found::There(metadata) if metadata.uid.as_deref() == Some(&owner.uid) => {
-                    return Ok(Named::There(Box::new(Seen { target, metadata, asked })));
+                    return Ok(NamedOwner::There(Box::new(Seen { target, metadata, asked })));
                 }
-                Found::There(_) | Found::Absent => return Ok(Named::Gone),
+                Found::There(_) | Found::Absent => return Ok(NamedOwner::Gone),
                 Found::NotServed => self.kinds.forget(owner),
             }
         }
@@ -338,9 +338,9 @@ impl OwnershipCheck {
             }
             let above = match controller {
                 Some(owner) => self.owner(owner, target.namespace.as_deref()).await?,
-                None => Named::Foreign,
+                None => NamedOwner::Foreign,
             };
-            let controller = controller.filter(|_| !matches!(above, Named::Foreign));
+            let controller = controller.filter(|_| !matches!(above, NamedOwner::Foreign));
             if whose == LabelOwner::Ours {
                 self.fence.record_owned(
                     &self.cache_scope,
@@ -350,7 +350,7 @@ impl OwnershipCheck {
                     asked,
                 );
             }
-            let Named::There(next) = above else { return Ok(uids) };
+            let NamedOwner::There(next) = above else { return Ok(uids) };
             seen = *next;
         }
         let why = format!("more than {MAX_OWNER_DEPTH} objects own each other in a chain, or in a circle");

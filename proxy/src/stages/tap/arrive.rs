@@ -86,9 +86,9 @@ fn shown(view: &View, children: &[GroupResource], metrics: &Metrics) -> BoxFutur
 
 /// How the API server that serves a watch of children is asked what it knows, as its client.
 #[derive(Clone)]
-pub(super) struct Question(AsClient);
+pub(super) struct CacheQuestion(AsClient);
 
-impl Question {
+impl CacheQuestion {
     /// None for a watch of what is no child in the ring: nothing waits for that.
     pub(super) fn of(asked: &AdmittedRequest, scope: &Arc<Scope>, own: OwnRequests) -> Option<Self> {
         asked.context.admitted.policy.families.values().find(|children| children.contains(&scope.resource))?;

@@ -19,7 +19,7 @@ use super::{
     End, Tapping,
     arrive::Arrivals,
     deadline::WatchDeadline,
-    deletes_only::{DeletesOnly, Step},
+    deletes_only::{DeletesOnly, ReopenStep},
     stream::{Effect, Effects, Ending, Input, Traits, WatchStream},
 };
 use crate::{
@@ -234,9 +234,9 @@ impl WatchBody {
             && let Poll::Ready(step) = deletes_only.poll_step(context)
         {
             return Poll::Ready(match step {
-                Step::Left(deleted) => Input::Left(deleted),
-                Step::Ended(None) => Input::NotReopened,
-                Step::Ended(Some(again)) => {
+                ReopenStep::Left(deleted) => Input::Left(deleted),
+                ReopenStep::Ended(None) => Input::NotReopened,
+                ReopenStep::Ended(Some(again)) => {
                     *body = Some(again.body);
                     Input::Reopened { frames: again.frames, from: again.from, has_gap: again.has_gap }
                 }

@@ -25,7 +25,7 @@ use ringside_runtime::client;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::{
-    snapshot_diff::{SnapshotDiff, Unknown},
+    snapshot_diff::{DiffError, SnapshotDiff},
     stream::Position,
 };
 use crate::{
@@ -64,10 +64,10 @@ pub(super) struct Again {
     pub(super) has_gap: bool,
 }
 
-type Answered = BoxFuture<'static, Option<Again>>;
+type ReopenAnswer = BoxFuture<'static, Option<Again>>;
 
 /// What comes of a watch that was asked for again.
-pub(super) enum Step {
+pub(super) enum ReopenStep {
     /// An object that left before it begins, of which it says nothing.
     Left(Deleted),
     /// The watch, or none.
@@ -83,7 +83,7 @@ pub(in crate::stages) struct DeletesOnly {
     /// How long its client wants it.
     until: Instant,
     /// On its way, and what is found out meanwhile.
-    again: Option<(MaybeDone<Answered>, Receiver<Deleted>)>,
+    again: Option<(MaybeDone<ReopenAnswer>, Receiver<Deleted>)>,
 }
 
 impl DeletesOnly {
@@ -142,16 +142,16 @@ impl DeletesOnly {
     }
 
     /// Ready with the next that comes of what was asked.
-    pub(super) fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<Step> {
+    pub(super) fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<ReopenStep> {
         let Some((again, told)) = &mut self.again else { return Poll::Pending };
         // It drops the sender at its end.
         let _ = again.poll_unpin(context);
         if let Some(left) = ready!(told.poll_next_unpin(context)) {
-            return Poll::Ready(Step::Left(left));
+            return Poll::Ready(ReopenStep::Left(left));
         }
         let answered = Pin::new(again).take_output().flatten();
         self.again = None;
-        Poll::Ready(Step::Ended(answered))
+        Poll::Ready(ReopenStep::Ended(answered))
     }
 }
 
@@ -182,13 +182,13 @@ impl Asking {
                 has_gap = true;
                 match self.diff(encoding).since(&from, &mut tell).await {
                     Ok(until) => from = until,
-                    Err(Unknown::NoAnswer) => {
+                    Err(DiffError::NoAnswer) => {
                         sleep(pause).await;
                         // All of it is asked for again.
                         pause = (pause * 2).min(MAX_PAUSE);
                         continue;
                     }
-                    Err(Unknown::NoRoom | Unknown::Refused | Unknown::Forgotten) => return None,
+                    Err(DiffError::NoRoom | DiffError::Refused | DiffError::Forgotten) => return None,
                 }
             }
             let mut request = self.asked.clone().map(|()| empty());

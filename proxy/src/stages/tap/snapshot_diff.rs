@@ -39,7 +39,7 @@ const MAX_PAGE: usize = 8 << 20;
 
 /// Why it is not known.
 #[derive(Debug)]
-pub(super) enum Unknown {
+pub(super) enum DiffError {
     /// The API server may say it later.
     NoAnswer,
     /// There is no room for what it says.
@@ -60,7 +60,7 @@ pub(super) struct SnapshotDiff {
 }
 
 #[derive(Deserialize)]
-struct Metadata {
+struct ItemMetadata {
     namespace: Option<String>,
     name: String,
     uid: String,
@@ -72,7 +72,7 @@ struct Metadata {
 #[derive(Deserialize)]
 #[serde(try_from = "Value")]
 struct Item {
-    metadata: Metadata,
+    metadata: ItemMetadata,
     whole: Bytes,
 }
 
@@ -80,7 +80,7 @@ impl TryFrom<Value> for Item {
     type Error = serde_json::Error;
 
     fn try_from(object: Value) -> Result<Self, Self::Error> {
-        Ok(Self { metadata: Metadata::deserialize(&object["metadata"])?, whole: object.to_string().into() })
+        Ok(Self { metadata: ItemMetadata::deserialize(&object["metadata"])?, whole: object.to_string().into() })
     }
 }
 
@@ -88,7 +88,7 @@ impl Item {
     /// By what lists are ordered. Another object of a name is none that has left: most clients know objects by their names
     /// (`missed`).
     fn key(&self) -> String {
-        let Metadata { namespace, name, .. } = &self.metadata;
+        let ItemMetadata { namespace, name, .. } = &self.metadata;
         namespace.iter().chain([name]).map(String::as_str).collect::<Vec<_>>().join("/")
     }
 }
@@ -99,7 +99,7 @@ fn in_protobuf(body: &Bytes) -> Option<List<Item>> {
     let item = |object: &Bytes| {
         let wire::Metadata { name, namespace, uid, labels, .. } = AnyMetadata::decode(&object[..]).ok()?.metadata?;
         let namespace = Some(namespace).filter(|it| !it.is_empty());
-        Some(Item { metadata: Metadata { namespace, name, uid, labels }, whole: Bytes::copy_from_slice(object) })
+        Some(Item { metadata: ItemMetadata { namespace, name, uid, labels }, whole: Bytes::copy_from_slice(object) })
     };
     let items = list.items.iter().map(item).collect::<Option<_>>()?;
     let wire::ListMeta { resource_version, r#continue } = list.metadata?;
@@ -122,13 +122,13 @@ struct Pages<'a> {
 
 impl Pages<'_> {
     /// The next object, and its key.
-    async fn next(&mut self) -> Result<Option<(String, Item)>, Unknown> {
+    async fn next(&mut self) -> Result<Option<(String, Item)>, DiffError> {
         loop {
             if let Some(item) = self.page.next() {
                 let key = item.key();
                 if key <= self.last {
                     // In another order two lists can't be compared.
-                    return Err(Unknown::Refused);
+                    return Err(DiffError::Refused);
                 }
                 self.last.clone_from(&key);
                 return Ok(Some((key, item)));
@@ -136,7 +136,7 @@ impl Pages<'_> {
             let Some(from) = &self.from else { return Ok(None) };
             let query = [from.as_slice(), &[("limit", self.limit.to_string())]].concat();
             let page = match self.diff.page(&query, self.accepts).await {
-                Err(Unknown::NoRoom) if self.limit > 1 => {
+                Err(DiffError::NoRoom) if self.limit > 1 => {
                     self.limit /= 2;
                     sleep(self.pause).await;
                     self.pause *= 2;
@@ -163,28 +163,28 @@ impl SnapshotDiff {
         &self,
         then: &ResourceVersion,
         tell: &mut Sender<Deleted>,
-    ) -> Result<ResourceVersion, Unknown> {
+    ) -> Result<ResourceVersion, DiffError> {
         // What is asked for as metadata has lost its kind.
         let first = self.page(&[("limit", "1".to_owned())], Some(&HeaderValue::from_static(JSON))).await;
         // Nothing is listed yet: it is tried again.
-        let first =
-            first.map_err(|unknown| if matches!(unknown, Unknown::NoRoom) { Unknown::NoAnswer } else { unknown })?;
-        let until: ResourceVersion = first.metadata.resource_version.parse().map_err(|_| Unknown::Refused)?;
+        let first = first
+            .map_err(|unknown| if matches!(unknown, DiffError::NoRoom) { DiffError::NoAnswer } else { unknown })?;
+        let until: ResourceVersion = first.metadata.resource_version.parse().map_err(|_| DiffError::Refused)?;
         if until < *then {
             // Another etcd, or one that was restored.
-            return Err(Unknown::Refused);
+            return Err(DiffError::Refused);
         }
         let kind = first.kind.strip_suffix("List").unwrap_or(&first.kind);
         let mut all_here = self.pages(&until, None);
         let mut all_then = self.pages(then, self.whole.as_ref());
         // So slow that it is to be begun again.
-        let again = |unknown| if matches!(unknown, Unknown::Forgotten) { Unknown::NoAnswer } else { unknown };
+        let again = |unknown| if matches!(unknown, DiffError::Forgotten) { DiffError::NoAnswer } else { unknown };
         let (mut here, mut count) = (all_here.next().await.map_err(again)?, 0);
         loop {
             let (key, item) = match all_then.next().await {
                 Ok(Some(found)) => found,
                 Ok(None) => break,
-                Err(Unknown::Forgotten) => {
+                Err(DiffError::Forgotten) => {
                     tracing::info!(resource = %self.client.scope.resource, "can't determine removed objects: resourceVersion compacted (410)");
                     break;
                 }
@@ -196,12 +196,12 @@ impl SnapshotDiff {
             if here.as_ref().is_some_and(|(other, _)| *other == key) {
                 continue;
             }
-            let Item { metadata: Metadata { namespace, name, uid, labels }, whole } = item;
+            let Item { metadata: ItemMetadata { namespace, name, uid, labels }, whole } = item;
             let (api_version, kind, resource_version) = (first.api_version.clone(), kind.to_owned(), until.to_string());
             let whole = self.whole.is_some().then_some(whole);
             let event = Deleted { api_version, kind, namespace, name, uid, labels, resource_version, whole };
             // Waits until the client has those before it.
-            tell.send(event).await.map_err(|_| Unknown::Refused)?;
+            tell.send(event).await.map_err(|_| DiffError::Refused)?;
             count += 1;
         }
         tracing::info!(resource = %self.client.scope.resource, count, "sent DELETED for objects that left while the API server restarted");
@@ -214,35 +214,35 @@ impl SnapshotDiff {
         Pages { diff: self, accepts, limit: PAGE, pause: PAUSE, from, page, last: String::new() }
     }
 
-    async fn page(&self, query: &[(&str, String)], accepts: Option<&HeaderValue>) -> Result<List<Item>, Unknown> {
+    async fn page(&self, query: &[(&str, String)], accepts: Option<&HeaderValue>) -> Result<List<Item>, DiffError> {
         let AsClient { budget, scope, .. } = &self.client;
         let _turn = budget.turn().await;
         let mut whole = self.query.clone();
         query.iter().for_each(|(key, value)| whole.set(key, value));
         let answer = self.client.list(scope.namespace.as_deref(), &whole, accepts).await;
-        let answer = answer.ok_or(Unknown::Refused)?.map_err(|_| Unknown::NoAnswer)?;
+        let answer = answer.ok_or(DiffError::Refused)?.map_err(|_| DiffError::NoAnswer)?;
         match answer.status() {
             StatusCode::OK => {}
-            StatusCode::GONE => return Err(Unknown::Forgotten),
-            StatusCode::TOO_MANY_REQUESTS => return Err(Unknown::NoAnswer),
-            status if status.is_client_error() => return Err(Unknown::Refused),
-            _ => return Err(Unknown::NoAnswer),
+            StatusCode::GONE => return Err(DiffError::Forgotten),
+            StatusCode::TOO_MANY_REQUESTS => return Err(DiffError::NoAnswer),
+            status if status.is_client_error() => return Err(DiffError::Refused),
+            _ => return Err(DiffError::NoAnswer),
         }
         let body = budget.collect(answer.into_body(), MAX_PAGE).await;
         let body = body.map_err(|unread| match unread {
-            Unread::TooLong(_) => Unknown::Refused,
-            Unread::NoRoom(_) => Unknown::NoRoom,
-            Unread::Broken(_) => Unknown::NoAnswer,
+            Unread::TooLong(_) => DiffError::Refused,
+            Unread::NoRoom(_) => DiffError::NoRoom,
+            Unread::Broken(_) => DiffError::NoAnswer,
         })?;
         let list = if accepts.is_some_and(|accepts| accepts == PROTOBUF) {
             in_protobuf(&body)
         } else {
             serde_json::from_slice(&body).ok()
         };
-        let mut list: List<Item> = list.ok_or(Unknown::Refused)?;
+        let mut list: List<Item> = list.ok_or(DiffError::Refused)?;
         drop(body);
         for item in list.items.iter_mut().flatten() {
-            item.whole = budget.hold(std::mem::take(&mut item.whole).into()).ok_or(Unknown::NoRoom)?;
+            item.whole = budget.hold(std::mem::take(&mut item.whole).into()).ok_or(DiffError::NoRoom)?;
         }
         Ok(list)
     }

@@ -8,10 +8,10 @@ const CLOSE: u8 = 8;
 
 /// What one side of a connection has sent so far.
 #[derive(Debug)]
-pub(crate) struct Borders(State);
+pub(crate) struct Borders(BorderState);
 
 #[derive(Debug)]
-enum State {
+enum BorderState {
     /// So much of a frame's header.
     Header([u8; MAX_HEADER], usize),
     /// A frame of which `left` bytes are still to come.
@@ -20,7 +20,7 @@ enum State {
     Closed,
 }
 
-const BORDER: State = State::Header([0; MAX_HEADER], 0);
+const BORDER: BorderState = BorderState::Header([0; MAX_HEADER], 0);
 
 impl Borders {
     /// Of a connection on which nothing was sent.
@@ -30,35 +30,35 @@ impl Borders {
 
     /// Whether the proxy may insert a frame here.
     pub(crate) fn at_frame_boundary(&self) -> bool {
-        matches!(self.0, State::Header(_, 0))
+        matches!(self.0, BorderState::Header(_, 0))
     }
 
     /// Whether the end was said.
     pub(crate) fn is_closed(&self) -> bool {
-        matches!(self.0, State::Closed)
+        matches!(self.0, BorderState::Closed)
     }
 
     /// Takes what was sent next.
     pub(crate) fn pass(&mut self, mut bytes: &[u8]) {
         while let [first, rest @ ..] = bytes {
             match &mut self.0 {
-                State::Header(header, known) => {
+                BorderState::Header(header, known) => {
                     header[*known] = *first;
                     *known += 1;
                     bytes = rest;
                     if let Some(left) = length(&header[..*known]) {
-                        self.0 = State::Payload { left, close: header[0] & 0x0f == CLOSE };
+                        self.0 = BorderState::Payload { left, close: header[0] & 0x0f == CLOSE };
                     }
                 }
-                State::Payload { left, .. } => {
+                BorderState::Payload { left, .. } => {
                     let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
                     *left -= taken as u64;
                     bytes = &bytes[taken..];
                 }
-                State::Closed => return,
+                BorderState::Closed => return,
             }
-            if let State::Payload { left: 0, close } = self.0 {
-                self.0 = if close { State::Closed } else { BORDER };
+            if let BorderState::Payload { left: 0, close } = self.0 {
+                self.0 = if close { BorderState::Closed } else { BORDER };
             }
         }
     }
