@@ -84,7 +84,7 @@ impl OpenWatch {
         let stream = WatchStream::new(frames, view.as_ref().and_then(View::position), bookmarks, traits);
         let whole = stream.encoding_of_ours().filter(|_| form == Form::Object);
         let telling = missed.zip(asks).map(|(missed, asks)| {
-            let resource = view.as_ref().map(|view| view.scope().resource.to_string());
+            let resource = resource(view.as_ref());
             let count = missed.objects.len();
             tracing::info!(resource, count, "sending DELETED for objects moved while the watch was closed");
             Telling { events: asks.deleted(&missed, whole), missed }.into()
@@ -145,12 +145,17 @@ impl OpenWatch {
     }
 
     fn warn(&self, message: &str) {
-        tracing::warn!(resource = self.view.as_ref().map(|view| view.scope().resource.to_string()), "{message}");
+        tracing::warn!(resource = resource(self.view.as_ref()), "{message}");
     }
 
     fn break_off(&self) {
         self.view.iter().for_each(View::broken_off);
     }
+}
+
+/// What a watch shows, for people; none for a resource that is not the ring's.
+fn resource(view: Option<&View>) -> Option<String> {
+    view.map(|view| view.scope().resource.to_string())
 }
 
 impl Drop for OpenWatch {
@@ -236,9 +241,9 @@ impl WatchBody {
             return Poll::Ready(match step {
                 ReopenStep::Left(deleted) => Input::Left(deleted),
                 ReopenStep::Ended(None) => Input::NotReopened,
-                ReopenStep::Ended(Some(again)) => {
-                    *body = Some(again.body);
-                    Input::Reopened { frames: again.frames, from: again.from, has_gap: again.has_gap }
+                ReopenStep::Ended(Some((reopened, bytes))) => {
+                    *body = Some(bytes);
+                    Input::Reopened(reopened)
                 }
             });
         }
@@ -283,8 +288,16 @@ impl WatchBody {
             }
             Effect::CloseView => (watch.view, watch.telling) = (None, None),
             Effect::StopReading => self.body = None,
-            Effect::Reopen(from) => watch.deletes_only.iter_mut().for_each(|it| it.reopen(from.clone())),
-            Effect::FindOut(from) => watch.deletes_only.iter_mut().for_each(|it| it.find_out(from.clone())),
+            Effect::Reopen(from) => {
+                if let Some(deletes_only) = &mut watch.deletes_only {
+                    deletes_only.reopen(from);
+                }
+            }
+            Effect::FindOut(from) => {
+                if let Some(deletes_only) = &mut watch.deletes_only {
+                    deletes_only.find_out(from);
+                }
+            }
         }
         ControlFlow::Continue(())
     }

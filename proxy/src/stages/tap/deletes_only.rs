@@ -20,13 +20,12 @@ use futures::{
     future::{BoxFuture, MaybeDone, maybe_done},
 };
 use http::{Request, StatusCode, header};
-use ringside_ring::ResourceVersion;
 use ringside_runtime::client;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::{
     snapshot_diff::{DiffError, SnapshotDiff},
-    stream::Position,
+    stream::{Position, Reopened},
 };
 use crate::{
     body::{Body, empty},
@@ -54,15 +53,8 @@ const MAX_LAST_DIFF: Duration = Duration::from_secs(3);
 const NOT_OURS: [header::HeaderName; 5] =
     [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::CONTENT_ENCODING, header::EXPECT, header::UPGRADE];
 
-/// A watch that was asked for again.
-pub(super) struct Again {
-    pub(super) frames: Frames,
-    pub(super) body: Body,
-    /// Where it begins.
-    pub(super) from: ResourceVersion,
-    /// Whether something may have passed between that and where the last one ended.
-    pub(super) has_gap: bool,
-}
+/// A watch that was asked for again, and its bytes.
+type Again = (Reopened, Body);
 
 type ReopenAnswer = BoxFuture<'static, Option<Again>>;
 
@@ -202,7 +194,8 @@ impl Asking {
             match answer {
                 Ok(answer) if answer.status() == StatusCode::OK => {
                     let (frames, body) = (Frames::of_response(answer.headers()), answer.into_body());
-                    return (!frames.is_opaque()).then(|| Again { frames, body, from, has_gap });
+                    let is_opaque = frames.is_opaque();
+                    return (!is_opaque).then_some((Reopened { frames, from, has_gap }, body));
                 }
                 _ => sleep(PAUSE).await,
             }

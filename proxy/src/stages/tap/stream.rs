@@ -15,7 +15,7 @@ mod steps;
 mod tests;
 
 use self::holding::{Holding, Piece};
-pub(super) use self::steps::{Effect, Effects, Ending, Input, Position};
+pub(super) use self::steps::{Effect, Effects, Ending, Input, Position, Reopened};
 use super::{End, LIST_AGAIN};
 use crate::{
     body::BodyError,
@@ -167,7 +167,7 @@ impl WatchStream {
                     self.end(Ending::HalfAnEvent, out);
                 }
             }
-            Input::Reopened { frames, from, has_gap } => self.reopened(frames, from, has_gap, out),
+            Input::Reopened(reopened) => self.reopened(reopened, out),
             Input::NotReopened => self.end_in_order(out),
             Input::Regained => self.regained(out),
             Input::End(end) => self.end_by(end, out),
@@ -263,19 +263,13 @@ impl WatchStream {
 
     /// From here on the client is told what leaves, or nothing, until it can open another watch.
     fn part(&mut self, now: Instant, out: &mut Effects) {
-        let held = mem::replace(&mut self.state, State::Leaving { waits_for_rest: false, began: None });
-        let was_held = matches!(held, State::Holding(_));
-        if let State::Holding(holding) = held
-            && !holding.begins()
-        {
+        let was_held = self.is_holding();
+        let is_cut = was_held && !self.at_frame_boundary();
+        // By what was held a controller may begin with an object that another shard has by then.
+        if !self.drop_held() {
             return self.end(Ending::HalfAnEvent, out);
         }
-        // By what was held a controller may begin with an object that another shard has by then. The rest of an event
-        // whose beginning is dropped would be no event.
-        let is_cut = was_held && !self.at_frame_boundary();
-        if is_cut {
-            self.frames = self.frames.anew();
-        }
+        self.state = State::Leaving { waits_for_rest: false, began: None };
         let (is_half, events) = (!self.at_frame_boundary(), self.traits.without_lease);
         self.filter.get_or_insert_with(|| EventFilter::from_here(events, &self.frames).into()).let_only(events);
         if events == EventSet::Nothing {
@@ -297,6 +291,20 @@ impl WatchStream {
         } else {
             self.stop_if_silent(out);
         }
+    }
+
+    /// Drops what waits. Returns whether its client has whole events without.
+    fn drop_held(&mut self) -> bool {
+        let State::Holding(holding) = &self.state else { return true };
+        if !holding.begins() {
+            return false;
+        }
+        if !self.at_frame_boundary() {
+            // The rest of an event whose beginning is dropped would be no event.
+            self.frames = self.frames.anew();
+        }
+        self.state = State::Live;
+        true
     }
 
     /// Stops reading where nothing that comes is for the client any more.
@@ -336,11 +344,8 @@ impl WatchStream {
     fn reopen(&mut self, now: Instant, out: &mut Effects) -> bool {
         let is_refused = mem::take(&mut self.is_refused);
         let may_reopen = self.traits.reopens && self.at_frame_boundary() && self.is_in_time(now);
-        let State::Leaving { began, .. } = &mut self.state else { return false };
-        let Some(at) = began.clone().max(self.position.clone()).filter(|_| may_reopen && self.position.is_some())
-        else {
-            return false;
-        };
+        let at = self.has_come_to().filter(|_| may_reopen);
+        let (State::Leaving { began, .. }, Some(at)) = (&mut self.state, at) else { return false };
         // So an API server answers from before all that it knows: one that was asked just for that.
         let is_old = is_refused && began.is_some();
         out.push_back(Effect::Reopen(Position { at, is_old, encoding: self.frames.encoding() }));
@@ -348,7 +353,18 @@ impl WatchStream {
         true
     }
 
-    fn reopened(&mut self, frames: Frames, from: ResourceVersion, has_gap: bool, out: &mut Effects) {
+    /// From where it is asked for again; none before its initial events have ended.
+    fn has_come_to(&self) -> Option<ResourceVersion> {
+        let position = self.position.as_ref()?;
+        match &self.state {
+            State::Leaving { began: Some(began), .. } | State::Reopening { began: Some(began) } => {
+                Some(began.max(position).clone())
+            }
+            _ => Some(position.clone()),
+        }
+    }
+
+    fn reopened(&mut self, Reopened { frames, from, has_gap }: Reopened, out: &mut Effects) {
         if !frames.are_like(&self.frames) {
             return self.end_in_order(out);
         }
@@ -362,13 +378,13 @@ impl WatchStream {
     /// It ends. Where it was asked for again its client may not know yet what left: that is found out first, as the client
     /// lists again a second later.
     fn regained(&mut self, out: &mut Effects) {
-        let (was_away, began) = match &self.state {
-            State::Leaving { began, .. } => (began.is_some(), began.clone()),
-            State::Reopening { began } => (true, began.clone()),
+        let was_away = match &self.state {
+            State::Leaving { began, .. } => began.is_some(),
+            State::Reopening { .. } => true,
             State::Live | State::Holding(_) | State::CatchingUp | State::Ended => return,
         };
-        if let Some(position) = self.position.clone().filter(|_| was_away && self.at_frame_boundary()) {
-            let (at, encoding) = (began.max(Some(position.clone())).unwrap_or(position), self.frames.encoding());
+        if let Some(at) = self.has_come_to().filter(|_| was_away && self.at_frame_boundary()) {
+            let encoding = self.frames.encoding();
             out.extend([Effect::StopReading, Effect::FindOut(Position { at, is_old: true, encoding })]);
             self.state = State::CatchingUp;
             return;
@@ -382,14 +398,8 @@ impl WatchStream {
         if end != End::Closing {
             out.push_back(Effect::BreakOff);
         }
-        if let State::Holding(holding) = &self.state {
-            if !holding.begins() {
-                return self.end(Ending::HalfAnEvent, out);
-            }
-            if !self.at_frame_boundary() {
-                // The client has nothing of the event under way.
-                self.frames = self.frames.anew();
-            }
+        if !self.drop_held() {
+            return self.end(Ending::HalfAnEvent, out);
         }
         let told = match end {
             End::RingChanged => self.expired(LIST_AGAIN),

@@ -30,17 +30,22 @@ pub(in crate::stages::tap) enum Input {
     /// The rest of the event under way did not come in time.
     RestOverdue,
     /// The watch that was asked for again begins here.
-    Reopened {
-        frames: Frames,
-        from: ResourceVersion,
-        /// Whether something may have passed between that and where the last one ended.
-        has_gap: bool,
-    },
+    Reopened(Reopened),
     /// Nothing more comes of what was asked.
     NotReopened,
     /// The client can open another watch, and all that came was told.
     Regained,
     End(End),
+}
+
+/// A watch that was asked for again.
+#[derive(Debug)]
+pub(in crate::stages::tap) struct Reopened {
+    pub(in crate::stages::tap) frames: Frames,
+    /// Where it begins.
+    pub(in crate::stages::tap) from: ResourceVersion,
+    /// Whether something may have passed between that and where the last one ended.
+    pub(in crate::stages::tap) has_gap: bool,
 }
 
 /// What has to be done. What is behind a [`Effect::Send`] is done once the client's connection took that.

@@ -61,7 +61,7 @@ fn bytes(text: &'static str) -> Input {
 }
 
 fn reopened(from: u64, has_gap: bool) -> Input {
-    Input::Reopened { frames: Frames::json(), from: at(from), has_gap }
+    Input::Reopened(Reopened { frames: Frames::json(), from: at(from), has_gap })
 }
 
 fn gone() -> Input {
@@ -344,7 +344,7 @@ proptest! {
             let (mut out, input) = (Effects::new(), input());
             // As the body does: no more than it may.
             let is_read = matches!(input, Input::Bytes(_) | Input::UpstreamEnded(_));
-            let is_answer = matches!(input, Input::Reopened { .. });
+            let is_answer = matches!(input, Input::Reopened(_));
             if (is_read && !stream.may_read()) || (is_answer && !matches!(stream.state, State::Reopening { .. })) {
                 continue;
             }

@@ -98,15 +98,10 @@ async fn what_left_while_the_api_server_was_restarted_is_found_out() {
 async fn what_left_is_found_out_before_a_watch_ends_that_was_asked_for_again() {
     let then = r#"{"kind":"ThingList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"12","continue":"more"},
         "items":[{"metadata":{"name":"a","namespace":"ns","uid":"uid-a"}}]}"#;
-    let unavailable = || {
-        let mut answer = json(full("{}"));
-        *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-        answer
-    };
     for is_answered in [true, false] {
         for (lists, all) in [(true, vec!["a", "c"]), (false, vec![])] {
             let (server, first) = streaming();
-            let old = move || if is_answered { silent() } else { unavailable() };
+            let old = move || if is_answered { silent() } else { with(StatusCode::SERVICE_UNAVAILABLE) };
             let lab = restarted(first, |_| silent(), old, move || if lists { json(full(then)) } else { silent() });
             let mut body = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await.into_body();
             server.unbounded_send(DELETED).unwrap();
@@ -131,12 +126,7 @@ async fn what_left_is_found_out_before_a_watch_ends_that_was_asked_for_again() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_can_not_go_on_without_a_list_ends_with_the_word_to_list() {
     let (server, first) = streaming();
-    let refused = || {
-        let mut refused = ok();
-        *refused.status_mut() = StatusCode::FORBIDDEN;
-        refused
-    };
-    let lab = restarted(first, |_| silent(), || json(full(TOO_OLD)), refused);
+    let lab = restarted(first, |_| silent(), || json(full(TOO_OLD)), || with(StatusCode::FORBIDDEN));
     let mut body = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await.into_body();
     server.unbounded_send(DELETED).unwrap();
     assert_eq!(piece(&mut body).await, DELETED);
